@@ -1,0 +1,1 @@
+"""Domain generalization without excess empirical risk, for PyTorch."""
