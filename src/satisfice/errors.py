@@ -35,11 +35,16 @@ def in_range(
     low: float = -math.inf,
     high: float = math.inf,
     *,
-    open_low: bool = False,
+    above: bool = False,
+    infinite: bool = False,
 ) -> None:
-    """Refuse a number outside [low, high] (or (low, high]), and every NaN."""
-    above = value > low if open_low else value >= low
-    if not (above and value <= high):
-        left = "(" if open_low or math.isinf(low) else "["
-        right = ")" if math.isinf(high) else "]"
-        raise UserError(f"{name}={value!r} must lie in {left}{low:g}, {high:g}{right}.")
+    """Refuse a number outside [low, high], or (low, high] with ``above``, and every NaN.
+
+    Infinities are refused too, unless ``infinite`` says that they mean something.
+    """
+    inside = low < value <= high if above else low <= value <= high
+    if not inside or (math.isinf(value) and not infinite):
+        left = f"> {low:g}" if above else f">= {low:g}"
+        bounds = [left] if low > -math.inf else []
+        bounds += [f"<= {high:g}"] if high < math.inf else [] if infinite else ["finite"]
+        raise UserError(f"{name}={value!r} must be {' and '.join(bounds)}.")

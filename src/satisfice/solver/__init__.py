@@ -1,12 +1,17 @@
 """The mathematics of SDG on tensors: no models, no autograd, no random state."""
 
 from satisfice.solver.blahut_arimoto import blahut_arimoto
-from satisfice.solver.candidates import CANDIDATES, candidates, widened
+from satisfice.solver.candidates import CANDIDATES, candidates, ordered_mean, widened
 from satisfice.solver.distortion import PenaltyDistortion, penalty_distortion
-from satisfice.solver.gamma import SCOPES, cost_magnitude, running_rate, segment_means
+from satisfice.solver.gamma import SCOPES, RunningMean, cost_magnitude, running_rate, segment_means
 from satisfice.solver.philox import philox4x32, uniform, uniform_range
 from satisfice.solver.schedules import beta, progress, tolerance
-from satisfice.solver.two_candidates import log_odds_shifts, probability, sign_probability
+from satisfice.solver.two_candidates import (
+    check_iterations,
+    log_odds_shifts,
+    probability,
+    sign_probability,
+)
 from satisfice.solver.update import DRAWS, sdg_update
 
 __all__ = [
@@ -14,11 +19,14 @@ __all__ = [
     "DRAWS",
     "SCOPES",
     "PenaltyDistortion",
+    "RunningMean",
     "beta",
     "blahut_arimoto",
     "candidates",
+    "check_iterations",
     "cost_magnitude",
     "log_odds_shifts",
+    "ordered_mean",
     "penalty_distortion",
     "philox4x32",
     "probability",

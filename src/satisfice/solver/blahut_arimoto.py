@@ -49,7 +49,7 @@ def blahut_arimoto(
         raise UserError(f"cost must have shape [..., E, K], not {list(cost.shape)}.")
     cost = widened(cost)
     if not isinstance(gamma, Tensor):
-        in_range("gamma", gamma, 0, open_low=True)
+        in_range("gamma", gamma, 0, above=True)
     gamma = torch.as_tensor(gamma, dtype=cost.dtype, device=cost.device)[..., None, None]
 
     if prior is None:

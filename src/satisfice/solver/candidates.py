@@ -7,7 +7,7 @@ from torch import Tensor
 
 from satisfice.errors import UserError, one_of
 
-__all__ = ["CANDIDATES", "candidates", "widened"]
+__all__ = ["CANDIDATES", "candidates", "ordered_mean", "widened"]
 
 CANDIDATES = ("split", "flip")
 
@@ -42,13 +42,13 @@ def candidates(gradients: Tensor, kind: str = "split") -> tuple[Tensor, Tensor]:
     if not len(gradients):
         raise UserError("gradients must have at least one domain, in their first dimension.")
     if kind == "flip":
-        mean = _ordered_mean(gradients)
+        mean = ordered_mean(gradients)
         return mean, -mean
-    return _ordered_mean(gradients.clamp(min=0)), _ordered_mean(gradients.clamp(max=0))
+    return ordered_mean(gradients.clamp(min=0)), ordered_mean(gradients.clamp(max=0))
 
 
-def _ordered_mean(values: Tensor) -> Tensor:
-    """Mean over the first dimension, added in the order of the domains, as the fused kernel does."""
+def ordered_mean(values: Tensor) -> Tensor:
+    """Mean over the first dimension, added in the order of the domains as the fused kernel does."""
     total = values[0]
     for value in values[1:]:
         total = total + value

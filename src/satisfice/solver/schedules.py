@@ -24,7 +24,7 @@ def progress(step: int, steps: int) -> float:
 
 def beta(progress: float, *, initial: float = 1.0) -> float:
     """β^t = β°·√progress: it grows as the tolerated bias shrinks."""
-    in_range("progress", progress, 0, 1, open_low=True)
+    in_range("progress", progress, 0, 1, above=True)
     return initial * math.sqrt(progress)
 
 
@@ -38,5 +38,5 @@ def tolerance(progress: float, *, distance: float, norm: float | Tensor) -> floa
     So ``distance`` (D) is the first twentieth's bound relative to the risk's own gradient, and
     D/4.47 the last step's.
     """
-    in_range("progress", progress, 0, 1, open_low=True)
+    in_range("progress", progress, 0, 1, above=True)
     return distance / math.sqrt(20 * max(progress, FLOOR)) * norm
