@@ -8,8 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import settings
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+
+
+# The same examples every time, and no test that depends on how long it takes.
+settings.register_profile("satisfice", derandomize=True, deadline=None, max_examples=50)
+settings.load_profile("satisfice")
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from satisfice.errors import UserError, in_range, one_of
-from satisfice.solver.philox import uniform
+from satisfice.solver import uniform
 
 __all__ = ["INNER", "ORDERS", "fish_direction"]
 
