@@ -38,8 +38,8 @@ docs: setup  ## the documentation as a site, warnings as errors
 bench: setup  ## speed of the solver; writes records under bench/records
 	$(RUN)python bench/solver.py
 
-evidence: setup  ## measures again what docs/corrections.md states
-	for script in docs/evidence/*.py; do $(RUN)python $$script || exit 1; done
+evidence: setup  ## measures again what docs/mathematics states
+	for script in docs/evidence/[a-z]*.py; do $(RUN)python $$script || exit 1; done
 
 clean:
 	rm -rf $(VENV) docs/_build .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 import torch
-from _record import rounded, table, write  # type: ignore[import-not-found, unused-ignore]
+from _record import rounded, table, write
 from torch import Tensor
 
 from satisfice import solver

@@ -12,7 +12,7 @@ import warnings
 from typing import Any
 
 import torch
-from _record import rounded, table, write  # type: ignore[import-not-found, unused-ignore]
+from _record import rounded, table, write
 from torch import Tensor
 
 from satisfice import solver

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F  # noqa: N812
-from _record import rounded, table, write  # type: ignore[import-not-found, unused-ignore]
+from _record import rounded, table, write
 from torch import Tensor, nn
 
 from satisfice import solver

@@ -13,7 +13,7 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from _record import rounded, table, write  # type: ignore[import-not-found, unused-ignore]
+from _record import rounded, table, write
 from torch import Tensor
 
 from satisfice import solver

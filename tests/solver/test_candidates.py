@@ -61,7 +61,7 @@ def test_an_unknown_kind_is_refused() -> None:
 
 
 def test_integers_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"floating-point gradients, not torch\.int64"):
+    with pytest.raises(ValueError, match=r"floating-point values, not torch\.int64"):
         candidates(torch.zeros(2, 3, dtype=torch.int64))
 
 

@@ -105,3 +105,18 @@ def test_a_nan_leaves_other_coordinates_alone(domains: int) -> None:
     shifts[0, 2] = math.nan
     rest = [0, 1, 3, 4]
     torch.testing.assert_close(exact_limit(shifts)[rest], clean[rest], rtol=0, atol=0)
+
+
+def test_a_limit_beside_an_end_is_found() -> None:
+    s = torch.tensor([0.8, 0.1, -0.7, -1.7561827864157193], dtype=torch.float64)[:, None]
+    assert exact_limit(s).item() == pytest.approx(4.9509818e-10, abs=1e-12)
+    assert exact_limit(-s).item() == pytest.approx(1 - 4.9509818e-10, abs=1e-12)
+
+
+@pytest.mark.parametrize("domains", [1, 2, 3, 4, 9])
+def test_nan_stays_nan(domains: int) -> None:
+    s = torch.randn(domains, 2, dtype=torch.float64)
+    s[0, 0] = torch.nan
+    p = exact_limit(s)
+    assert p[0].isnan()
+    assert not p[1].isnan()

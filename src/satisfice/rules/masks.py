@@ -19,7 +19,7 @@ __all__ = ["AndMask", "SandMask", "and_mask", "sand_mask"]
 
 
 def and_mask(gradients: Tensor, *, tau: float) -> Tensor:
-    """Return m·mean_e h_e / (1e-10 + mean(m)) with m = 1[|mean_e sign(h_e)| ≥ τ].
+    """Return m·mean_e h_e / (1e-10 + mean(m)) with ``m = 1[|mean_e sign(h_e)| ≥ τ]``.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ def and_mask(gradients: Tensor, *, tau: float) -> Tensor:
 
 
 def sand_mask(gradients: Tensor, *, tau: float, k: float) -> Tensor:
-    """Return the same with m = max(0, tanh(k·(|mean_e sign(h_e)| − τ)/Var_e(h_e))).
+    """The same with ``m = max(0, tanh(k·(|mean_e sign(h_e)| − τ)/Var_e(h_e)))``.
 
     Parameters
     ----------

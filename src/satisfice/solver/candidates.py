@@ -15,7 +15,7 @@ CANDIDATES = ("split", "flip")
 def widened(values: Tensor) -> Tensor:
     """Return ``values`` in float32 or wider: in bf16 shifts of 0.003 vanish and γ's mean stalls."""
     if not values.is_floating_point():
-        raise UserError(f"expected floating-point gradients, not {values.dtype}.")
+        raise UserError(f"expected floating-point values, not {values.dtype}.")
     return values if values.dtype in (torch.float32, torch.float64) else values.float()
 
 

@@ -37,7 +37,8 @@ def exact_limit(shifts: Tensor) -> Tensor:
     zero = torch.expm1(shifts).sum(0) <= 0
     p = torch.where(one, 1.0, torch.where(zero, 0.0, interior))
     tiny = largest < torch.finfo(shifts.dtype).eps ** 0.5
-    return torch.where(tiny, _first_order(shifts, largest), p)
+    p = torch.where(tiny, _first_order(shifts, largest), p)
+    return torch.where(largest.isnan(), largest, p)
 
 
 def _first_order(shifts: Tensor, largest: Tensor) -> Tensor:
@@ -99,6 +100,10 @@ def _newton(shifts: Tensor) -> Tensor:
         low = torch.where(value <= 0, p, low)
         high = torch.where(value >= 0, p, high)
         step = p - value / slope
+        # A step past an end that was not tried yet tries it: Newton's method converges from there,
+        # where bisection would take a step per binary digit of a root beside that end.
         inside = (step >= low) & (step <= high)
-        p = torch.where(inside, step, (low + high) / 2)
+        outside = torch.where((step < low) & (low == 0) & (p > 0), 0.0, (low + high) / 2)
+        outside = torch.where((step > high) & (high == 1) & (p < 1), 1.0, outside)
+        p = torch.where(inside, step, outside)
     return p

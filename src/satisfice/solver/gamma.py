@@ -33,7 +33,7 @@ def cost_magnitude(
     *,
     beta: float | Tensor,
 ) -> Tensor:
-    """Return m, the mean over domains and both candidates of |β(G − g_e)² − q·G|.
+    """Return m, the mean over domains and both candidates of ``|β(G − g_e)² − q·G|``.
 
     Parameters
     ----------
