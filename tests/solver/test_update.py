@@ -67,7 +67,7 @@ def test_it_is_its_parts_one_coordinate_at_a_time(
         iterations=iterations,
         draw=draw,
     )
-    torch.testing.assert_close(found[0], torch.stack(updates), rtol=1e-12, atol=0)
+    torch.testing.assert_close(found[0], torch.stack(updates), rtol=1e-12, atol=1e-14)
     torch.testing.assert_close(found[1], torch.stack(gammas), rtol=1e-12, atol=0)
     assert found[2].item() == pytest.approx(deviation, rel=1e-9, abs=1e-24 * norm)
     assert found[3].item() == pytest.approx(norm, rel=1e-9)
@@ -285,11 +285,16 @@ def test_unknown_options_are_refused(options: dict[str, Any], words: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("gradients", "penalty_gradient"), [((4, 5), (4,)), ((5,), (5,)), ((2, 3, 4), (3, 4))]
+    ("gradients", "penalty_gradient", "words"),
+    [
+        ((4, 5), (4,), r"penalty_gradient must have shape \[5\], .* not \[4\]"),
+        ((5,), (5,), r"gradients must have shape \[E, P\] with E >= 1, not \[5\]"),
+        ((2, 3, 4), (3, 4), r"gradients must have shape \[E, P\] with E >= 1"),
+        ((0, 4), (4,), r"gradients must have shape \[E, P\] with E >= 1"),
+    ],
 )
 def test_shapes_that_do_not_fit_are_refused(
-    gradients: tuple[int, ...], penalty_gradient: tuple[int, ...]
+    gradients: tuple[int, ...], penalty_gradient: tuple[int, ...], words: str
 ) -> None:
-    words = r"gradients must have shape \[E, P\] and penalty_gradient \[P\], not \["
     with pytest.raises(ValueError, match=words):
         update_of(Step(torch.zeros(gradients), torch.zeros(penalty_gradient), 1.0))

@@ -12,9 +12,10 @@ from satisfice.solver.two_candidates import (
     probability,
     sign_probability,
 )
-from satisfice.solver.update import DRAWS, sdg_update
+from satisfice.solver.update import BACKENDS, DRAWS, choose_backend, sdg_update
 
 __all__ = [
+    "BACKENDS",
     "CANDIDATES",
     "DRAWS",
     "SCOPES",
@@ -24,6 +25,7 @@ __all__ = [
     "blahut_arimoto",
     "candidates",
     "check_iterations",
+    "choose_backend",
     "cost_magnitude",
     "log_odds_shifts",
     "ordered_mean",

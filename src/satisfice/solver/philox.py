@@ -5,16 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-__all__ = ["philox4x32", "uniform", "uniform_range"]
+__all__ = ["philox4x32", "uniform", "uniform_range", "uniform_words"]
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 _MASK = 0xFFFFFFFF
 
+Word = int | Tensor
+
 
 def philox4x32(
-    counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[int, int]
+    counter: tuple[Tensor, Tensor, Tensor, Tensor], key: tuple[Word, Word]
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Philox4x32-10 (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011).
 
@@ -44,18 +46,20 @@ def philox4x32(
     return c0, c1, c2, c3
 
 
-def _words(seed: int, step: int, block: Tensor, stream: int) -> Tensor:
+def _words(key: tuple[Word, Word], step: Word, block: Tensor, stream: Word) -> Tensor:
     """Return the four words of every ``block`` of four coordinates: ``[..., 4]``."""
-    word = block.new_full((), 0)
-    counter = (block & _MASK, (block >> 32) & _MASK, word + (step & _MASK), word + (stream & _MASK))
-    return torch.stack(
-        torch.broadcast_tensors(*philox4x32(counter, (seed & _MASK, (seed >> 32) & _MASK))), -1
-    )
+    zero = torch.zeros_like(block)
+    counter = (block & _MASK, (block >> 32) & _MASK, zero + step, zero + stream)
+    return torch.stack(philox4x32(counter, key), -1)
 
 
 def _to_unit(words: Tensor) -> Tensor:
     # 24 bits are what float32 holds exactly, so that every dtype compares the same number with p.
     return (words >> 8).to(torch.float32) * 2.0**-24
+
+
+def _key(seed: int) -> tuple[int, int]:
+    return seed & _MASK, (seed >> 32) & _MASK
 
 
 def uniform(seed: int, step: int, coordinates: Tensor, *, stream: int = 0) -> Tensor:
@@ -79,7 +83,7 @@ def uniform(seed: int, step: int, coordinates: Tensor, *, stream: int = 0) -> Te
     -------
     float32, of the shape of ``coordinates``; every value is exact in float32.
     """
-    words = _words(seed, step, coordinates >> 2, stream)
+    words = _words(_key(seed), step & _MASK, coordinates >> 2, stream & _MASK)
     return _to_unit(words.gather(-1, (coordinates & 3).unsqueeze(-1)).squeeze(-1))
 
 
@@ -95,5 +99,15 @@ def uniform_range(
     """``uniform`` for the coordinates start, …, start + length − 1, at a quarter of its work."""
     first, last = start >> 2, (start + length + 3) >> 2
     block = torch.arange(first, last, dtype=torch.int64, device=device)
-    words = _words(seed, step, block, stream).reshape(-1)
+    words = _words(_key(seed), step & _MASK, block, stream & _MASK).reshape(-1)
     return _to_unit(words[start - 4 * first :][:length])
+
+
+def uniform_words(counter: Tensor, quads: int) -> Tensor:
+    """``uniform_range`` for a counter on the device: 4·quads numbers from a multiple of four on.
+
+    ``counter`` holds, as int64: seed low, seed high, step, and the first i low and high.
+    """
+    first = counter[3] + (counter[4] << 32)
+    block = first + torch.arange(quads, dtype=torch.int64, device=counter.device)
+    return _to_unit(_words((counter[0], counter[1]), counter[2], block, 0).reshape(-1))

@@ -1,20 +1,23 @@
-"""One step of SDG over all coordinates, from the domains' gradients to the update."""
+"""One step of SDG over all coordinates, by the fastest means at hand."""
 
 from __future__ import annotations
+
+import importlib.util
+import warnings
+from functools import cache
 
 import torch
 from torch import Tensor
 
 from satisfice.errors import UserError, one_of
-from satisfice.solver.candidates import candidates as make_candidates
-from satisfice.solver.candidates import widened
-from satisfice.solver.gamma import cost_magnitude
-from satisfice.solver.philox import uniform_range
-from satisfice.solver.two_candidates import check_iterations, log_odds_shifts, probability
+from satisfice.solver.candidates import CANDIDATES, widened
+from satisfice.solver.reference import reference_in_blocks
+from satisfice.solver.two_candidates import check_iterations
 
-__all__ = ["DRAWS", "sdg_update"]
+__all__ = ["BACKENDS", "DRAWS", "choose_backend", "sdg_update"]
 
 DRAWS = ("sample", "expectation")
+BACKENDS = ("auto", "numba", "compile", "reference")
 
 
 def sdg_update(
@@ -32,8 +35,9 @@ def sdg_update(
     draw: str = "sample",
     out: Tensor | None = None,
     gamma_out: Tensor | None = None,
+    backend: str = "auto",
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Choose one of two candidate updates for every coordinate; the readable reference.
+    """Choose one of two candidate updates for every coordinate.
 
     Parameters
     ----------
@@ -42,7 +46,7 @@ def sdg_update(
     penalty_gradient
         q = ∇(λ·Penalty), ``[P]``.
     gamma
-        γ before this step, ``[P]`` or broadcasting to it.
+        γ before this step, ``[P]`` or broadcasting to it. It is not written to.
     beta
         β^t.
     rate
@@ -55,6 +59,10 @@ def sdg_update(
         ``"sample"``: G₊ with probability p, else G₋. ``"expectation"``: p·G₊ + (1−p)·G₋.
     out, gamma_out
         Where the update and the new γ are written, ``[P]``; new tensors if None.
+    backend
+        ``"reference"``: plain PyTorch, in blocks that fit a cache. ``"numba"``: one fused kernel
+        for the CPU. ``"compile"``: ``torch.compile`` of the reference. ``"auto"``: see
+        ``choose_backend``.
 
     Returns
     -------
@@ -63,33 +71,93 @@ def sdg_update(
     deviation, norm
         ‖E[G] − g‖² and ‖g‖², float64 scalars.
     """
+    one_of("candidates", candidates, CANDIDATES)
     one_of("draw", draw, DRAWS)
     check_iterations(iterations)
-    if gradients.dim() != 2 or penalty_gradient.shape != gradients.shape[1:]:
+    if gradients.dim() != 2 or not len(gradients):
         raise UserError(
-            f"gradients must have shape [E, P] and penalty_gradient [P], not "
-            f"{list(gradients.shape)} and {list(penalty_gradient.shape)}."
+            f"gradients must have shape [E, P] with E >= 1, not {list(gradients.shape)}."
         )
-    gradients, q = widened(gradients), widened(penalty_gradient)
-    plus, minus = make_candidates(gradients, candidates)
-    mean = plus + minus if candidates == "split" else plus
-
-    magnitude = cost_magnitude(gradients, q, plus, minus, beta=beta)
-    new_gamma = gamma + (magnitude - gamma) * rate
-    shifts = log_odds_shifts(gradients, q, plus, minus, beta=beta, gamma=new_gamma)
-    p = probability(shifts, iterations=iterations)
-
-    dead = new_gamma < torch.finfo(plus.dtype).tiny
-    expected = torch.where(dead, mean, p * plus + (1 - p) * minus)
-    if draw == "sample":
-        u = uniform_range(seed, step, offset, plus.numel(), device=plus.device)
-        update = torch.where(dead, mean, torch.where(u < p, plus, minus))
+    if penalty_gradient.shape != gradients.shape[1:]:
+        raise UserError(
+            f"penalty_gradient must have shape [{gradients.shape[1]}], one value for each "
+            f"coordinate of gradients, not {list(penalty_gradient.shape)}."
+        )
+    gradients, q = widened(gradients.detach()), widened(penalty_gradient.detach())
+    shape, dtype = q.shape, gradients.dtype
+    gamma = gamma.detach().to(dtype).expand(shape)
+    update = _buffer("out", out, gradients)
+    new_gamma = _buffer("gamma_out", gamma_out, gradients)
+    chosen = choose_backend(gradients.device, backend)
+    if chosen == "numba":
+        from satisfice.solver.fused_cpu import fused_cpu as run
+    elif chosen == "compile":
+        from satisfice.solver.compiled import compiled as run
     else:
-        update = expected
-    deviation = (expected - mean).double().square().sum()
-    norm = mean.double().square().sum()
-    return _written(update, out), _written(new_gamma, gamma_out), deviation, norm
+        run = reference_in_blocks
+    deviation, norm = run(
+        gradients,
+        q.to(dtype),
+        gamma,
+        beta=beta,
+        rate=rate,
+        seed=seed,
+        step=step,
+        offset=offset,
+        candidates=candidates,
+        iterations=iterations,
+        draw=draw,
+        out=update,
+        gamma_out=new_gamma,
+    )
+    return update, new_gamma, deviation, norm
 
 
-def _written(values: Tensor, out: Tensor | None) -> Tensor:
-    return values if out is None else out.copy_(values)
+def choose_backend(device: torch.device | str, backend: str = "auto") -> str:
+    """Return which of ``"numba"``, ``"compile"`` and ``"reference"`` runs on ``device``.
+
+    ``"auto"`` is Numba on the CPU, ``torch.compile`` on CUDA, and else the reference; without Numba
+    it says once what to install. Any other choice is honoured or refused.
+    """
+    one_of("backend", backend, BACKENDS)
+    kind = torch.device(device).type
+    if backend == "numba":
+        if kind != "cpu":
+            raise UserError(f"backend='numba' runs on the CPU, not on {kind}; leave it out.")
+        if not _has_numba():
+            raise UserError("backend='numba' needs Numba: pip install 'satisfice[fast]'.")
+    if backend != "auto":
+        return backend
+    if kind == "cuda":
+        return "compile"
+    if kind != "cpu":
+        return "reference"
+    if _has_numba():
+        return "numba"
+    _say_once()
+    return "reference"
+
+
+def _has_numba() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
+@cache
+def _say_once() -> None:
+    warnings.warn(
+        "SDG's solver runs without Numba, many times slower: pip install 'satisfice[fast]'.",
+        stacklevel=4,
+    )
+
+
+def _buffer(name: str, given: Tensor | None, gradients: Tensor) -> Tensor:
+    """Return where a result of P values is written."""
+    shape = gradients.shape[1:]
+    if given is None:
+        return torch.empty(shape, dtype=gradients.dtype, device=gradients.device)
+    if given.shape != shape or given.dtype != gradients.dtype or given.device != gradients.device:
+        raise UserError(
+            f"{name} must have shape {list(shape)}, {gradients.dtype} and {gradients.device}, not "
+            f"{list(given.shape)}, {given.dtype} and {given.device}."
+        )
+    return given

@@ -1,0 +1,92 @@
+"""One step of SDG over all coordinates: the readable reference, in plain PyTorch."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from satisfice.solver.candidates import candidates as make_candidates
+from satisfice.solver.gamma import cost_magnitude
+from satisfice.solver.philox import uniform_range
+from satisfice.solver.two_candidates import log_odds_shifts, probability
+
+__all__ = ["reference", "reference_in_blocks"]
+
+_BLOCK = 4096  # coordinates: what eager PyTorch's temporaries leave of a cache
+
+
+def reference(
+    gradients: Tensor,
+    penalty_gradient: Tensor,
+    gamma: Tensor,
+    uniform: Tensor | None,
+    *,
+    beta: float | Tensor,
+    rate: float | Tensor,
+    candidates: str,
+    iterations: int | None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return update, γ, deviation and norm: see ``sdg_update``.
+
+    ``uniform`` [P] draws G₊ where it is below p; None takes the expectation.
+    """
+    plus, minus = make_candidates(gradients, candidates)
+    mean = plus + minus if candidates == "split" else plus
+
+    magnitude = cost_magnitude(gradients, penalty_gradient, plus, minus, beta=beta)
+    gamma = gamma + (magnitude - gamma) * rate
+    shifts = log_odds_shifts(gradients, penalty_gradient, plus, minus, beta=beta, gamma=gamma)
+    p = probability(shifts, iterations=iterations)
+
+    dead = gamma < torch.finfo(plus.dtype).tiny
+    expected = torch.where(dead, mean, p * plus + (1 - p) * minus)
+    if uniform is None:
+        update = expected
+    else:
+        update = torch.where(dead, mean, torch.where(uniform < p, plus, minus))
+    deviation = (expected - mean).double().square().sum()
+    norm = mean.double().square().sum()
+    return update, gamma, deviation, norm
+
+
+def reference_in_blocks(
+    gradients: Tensor,
+    penalty_gradient: Tensor,
+    gamma: Tensor,
+    *,
+    beta: float | Tensor,
+    rate: float | Tensor,
+    seed: int,
+    step: int,
+    offset: int,
+    candidates: str,
+    iterations: int | None,
+    draw: str,
+    out: Tensor,
+    gamma_out: Tensor,
+) -> tuple[Tensor, Tensor]:
+    """Fill ``out`` and ``gamma_out`` block by block; return deviation and norm."""
+    size, device = gradients.shape[1], gradients.device
+    block = _BLOCK if device.type == "cpu" else max(size, 1)
+    sums = torch.zeros(2, dtype=torch.float64, device=device)
+    for start in range(0, size, block):
+        part = slice(start, min(start + block, size))
+        length = part.stop - start
+        uniform = (
+            uniform_range(seed, step, offset + start, length, device=device)
+            if draw == "sample"
+            else None
+        )
+        update, new_gamma, deviation, norm = reference(
+            gradients[:, part],
+            penalty_gradient[part],
+            gamma[part],
+            uniform,
+            beta=beta,
+            rate=rate,
+            candidates=candidates,
+            iterations=iterations,
+        )
+        out[part], gamma_out[part] = update, new_gamma
+        sums = sums + torch.stack([deviation, norm])
+    return sums[0], sums[1]
