@@ -3,24 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import platform
-import subprocess
 from pathlib import Path
 from typing import Any
 
-import torch
-
-import satisfice
+from satisfice.results import provenance
 
 RECORDS = Path(__file__).parent / "records"
-_WITHOUT_RECORDS = ":(exclude,top)docs/evidence/records"  # to write one makes nothing dirty
-
-
-def _git(*arguments: str) -> str:
-    command = ["git", "-C", str(Path(__file__).parent), *arguments]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-    return done.stdout.strip()
 
 
 def write(name: str, *, seed: int, settings: dict[str, Any], results: dict[str, Any]) -> Path:
@@ -46,16 +34,7 @@ def write(name: str, *, seed: int, settings: dict[str, Any], results: dict[str, 
         "seed": seed,
         "settings": settings,
         "results": results,
-        "machine": {"platform": platform.platform(), "cpus": os.cpu_count()},
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "satisfice": getattr(satisfice, "__version__", None),
-        },
-        "commit": {
-            "id": _git("rev-parse", "HEAD") or None,
-            "dirty": bool(_git("status", "--porcelain", "--", ":/", _WITHOUT_RECORDS)),
-        },
+        **provenance(RECORDS.parent, outputs=("docs/evidence/records",)),
     }
     RECORDS.mkdir(exist_ok=True)
     path = RECORDS / f"{name}.json"
