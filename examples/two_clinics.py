@@ -65,7 +65,6 @@ def show_one_step(weights: Tensor, strength: float) -> None:
 def train(name: str, strength: float | None, bound: float | None) -> Tensor:
     """Return the weights after gradient descent with one method."""
     rule = registry.build(name, strength=strength).rule
-    assert rule is not None
     ball = rules.Bound(float("inf") if bound is None else bound)
     weights = torch.zeros(2, dtype=torch.float64)
     for step in range(1, STEPS + 1):

@@ -59,6 +59,8 @@ def imported_layers(source: str) -> set[str]:
             continue
         parts = [name.split(".") for name in names]
         found |= {part[1] for part in parts if part[0] == "satisfice" and len(part) > 1}
+        # A name that the top package re-exports would hide where it comes from.
+        assert not (set(satisfice.__all__) & found - set(LAYERS)), "import from the layer itself"
     return found & set(LAYERS)
 
 
@@ -81,6 +83,8 @@ def test_layers_import_downwards_only(path: Path) -> None:
 def test_the_check_of_layers_can_fail() -> None:
     assert imported_layers("from satisfice.rules import SDG") == {"rules"}
     assert imported_layers("from satisfice import rules, solver") == {"rules", "solver"}
+    with pytest.raises(AssertionError, match="from the layer itself"):
+        imported_layers("from satisfice import domain_losses")
     assert imported_layers("def f():\n    import satisfice.step.eager as e") == {"step"}
 
 
@@ -93,12 +97,16 @@ def test_every_public_name_resolves_and_has_a_docstring(name: str) -> None:
     assert list(public) == sorted(set(public), key=public.index)
     for item in public:
         value = getattr(module, item)
-        if inspect.isclass(value) or inspect.isroutine(value):
+        if inspect.isroutine(value):
             assert inspect.getdoc(value), f"{name}.{item} has no docstring"
         if inspect.isclass(value) and value.__module__.startswith("satisfice"):
+            own = vars(value).get("__doc__")  # getdoc would take a parent's
+            assert own, f"{name}.{item} has no docstring"
+            assert not own.startswith(f"{item}("), f"{name}.{item} has only a generated docstring"
             for attribute, member in vars(value).items():
-                if inspect.isfunction(member) and not attribute.startswith("_"):
-                    assert inspect.getdoc(getattr(value, attribute)), f"{item}.{attribute}"
+                written = inspect.isfunction(member) or isinstance(member, property)
+                if written and not attribute.startswith("_"):
+                    assert member.__doc__, f"{item}.{attribute} has no docstring"
 
 
 @pytest.mark.parametrize("package", ["satisfice.solver", "satisfice.penalties", "satisfice.rules"])

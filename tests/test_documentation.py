@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from satisfice import registry
+
 ROOT = Path(__file__).parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -22,7 +24,11 @@ def blocks(page: Path) -> list[str]:
 @pytest.mark.parametrize(
     "page", [p for p in PAGES if blocks(p)], ids=lambda p: str(p.relative_to(ROOT))
 )
-def test_examples_of_a_page_run_one_after_another(page: Path) -> None:
+def test_examples_of_a_page_run_one_after_another(
+    page: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry, "_PENALTIES", dict(registry._PENALTIES))
+    monkeypatch.setattr(registry, "_RULES", dict(registry._RULES))
     namespace: dict[str, object] = {"__name__": "example"}
     for block in blocks(page):
         exec(compile(block, str(page), "exec"), namespace)  # noqa: S102 - our own documentation

@@ -50,5 +50,11 @@ def test_numbers_in_range(value: float, kind: dict[str, Any]) -> None:
     in_range("x", value, **kind)
 
 
+@pytest.mark.parametrize("value", ["10", None, True, [1]])
+def test_what_is_no_number_is_refused(value: Any) -> None:
+    with pytest.raises(UserError, match="must be a number"):
+        in_range("x", value)
+
+
 def test_it_is_a_value_error() -> None:
     assert issubclass(UserError, ValueError)

@@ -39,7 +39,6 @@ def train(name: str, strength: float | None, bound: float, **options: Any) -> fl
     x, y = (torch.cat(part) for part in zip(*(site(c, generator) for c in SITES), strict=True))
     domain = torch.arange(len(SITES)).repeat_interleave(ROWS)
     rule = registry.build(name, strength=strength, **options).rule
-    assert rule is not None
     ball = rules.Bound(bound)
     weights = torch.zeros(3)
     risk = torch.zeros(())

@@ -42,6 +42,8 @@ def in_range(
 
     Infinities are refused too, unless ``infinite`` says that they mean something.
     """
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise UserError(f"{name}={value!r} must be a number.")
     inside = low < value <= high if above else low <= value <= high
     if not inside or (math.isinf(value) and not infinite):
         left = f"> {low:g}" if above else f">= {low:g}"

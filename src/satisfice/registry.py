@@ -7,7 +7,7 @@ own algorithm, θ ← θ + ε(θ̃ − θ), which is no rule: only a whole step 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -59,7 +59,7 @@ class RuleEntry:
     @property
     def options(self) -> tuple[str, ...]:
         """The constructor's keywords, but for the strength."""
-        return tuple(name for name in inspect.signature(self.make).parameters if name != "strength")
+        return tuple(name for name in _keywords(self.make) if name != "strength")
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,10 @@ class MethodEntry:
 
 
 class Built(NamedTuple):
-    """A method with its rule made, and the options that are not the rule's."""
+    """A method with its rule made, and the options that are its penalty's."""
 
     method: MethodEntry
-    rule: rules.Rule | None
+    rule: rules.Rule
     options: dict[str, Any]
 
 
@@ -138,6 +138,8 @@ _RULES = {
     )
 }
 
+_BUILTIN = frozenset(_PENALTIES) | frozenset(_RULES)
+
 
 def register_penalty(
     name: str,
@@ -149,9 +151,10 @@ def register_penalty(
 ) -> None:
     """Give a penalty a name, so that ``NAME``, ``NAME+sdg``, … are methods.
 
-    ``function`` is called with what it ``takes``, by keyword, and returns a scalar.
+    ``function`` is called with what it ``takes``, by keyword, and returns a scalar. A name of one's
+    own may be registered again; satisfice's may not.
     """
-    _check_name(name)
+    _check_name(name, _PENALTIES)
     known = {"features", "logits", "targets", "losses", "domain", "direction"}
     for item in takes:
         if item not in known:
@@ -172,15 +175,26 @@ def register_rule(
     ``make`` is called with ``strength`` (where it takes a penalty) and the method's options, by
     keyword, and returns a rule. With ``alone`` it is a method without any penalty, too.
     """
-    _check_name(name)
+    _check_name(name, _RULES)
+    if takes_penalty and "strength" not in _keywords(make):
+        raise UserError(
+            f"the rule {name!r} must take the keyword 'strength', or be registered with "
+            "takes_penalty=False."
+        )
     _RULES[name] = RuleEntry(name, line, make, takes_penalty, alone)
 
 
-def _check_name(name: str) -> None:
+def _check_name(name: str, kind: Mapping[str, object]) -> None:
     if not name or _SEPARATOR in name or name != name.strip().lower():
         raise UserError(f"name={name!r} must be lower case, without spaces at its ends or '+'.")
-    if name in _PENALTIES or name in _RULES:
+    if name in _BUILTIN or ((name in _PENALTIES or name in _RULES) and name not in kind):
         raise UserError(f"name={name!r} is taken; choose another.")
+
+
+def _keywords(make: Callable[..., object]) -> list[str]:
+    variable = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    parameters = inspect.signature(make).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.kind not in variable]
 
 
 def parse(name: str) -> MethodEntry:
@@ -240,7 +254,7 @@ def build(name: str, *, strength: float | None = None, **options: Any) -> Built:
 
     Returns
     -------
-    The method, its rule (None for ``fish`` alone), and the options that are not the rule's.
+    The method, its rule, and the options that are its penalty's.
     """
     method = parse(name)
     if strength is not None and not method.takes_strength:
@@ -248,15 +262,18 @@ def build(name: str, *, strength: float | None = None, **options: Any) -> Built:
             f"strength={strength!r}: {name!r} has no penalty to multiply; leave it out."
         )
     of_penalty = method.penalty.options if method.penalty else ()
-    of_rule = method.rule.options if method.rule else ("meta_rate",)
+    if method.rule is None:
+        raise UserError(
+            f"method={name!r} is an algorithm of its own, which only a whole step can run; "
+            f"{name + _SEPARATOR + 'joint'!r} is the sum with its direction."
+        )
+    of_rule = method.rule.options
     for option in options:
         if option not in (*of_penalty, *of_rule):
             known = (*of_rule, *of_penalty)
             hint = nearest(option, known) if known else "it has no options."
             raise UserError(f"{option!r} is not an option of {name!r}: {hint}")
     for_penalty = {key: value for key, value in options.items() if key not in of_rule}
-    if method.rule is None:
-        return Built(method, None, options)
     for_rule = {key: value for key, value in options.items() if key in of_rule}
     if method.rule.takes_penalty:
         for_rule["strength"] = strength

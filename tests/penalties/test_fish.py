@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
 from typing import Any
 
@@ -69,6 +70,32 @@ def test_adams_state_is_kept_in_the_callers_dict() -> None:
     second = direction(parts, batches, inner="adam", state=state)
     assert not torch.allclose(first, second)
     assert torch.equal(first, direction(parts, batches, inner="adam"))
+
+
+def test_adams_state_does_not_bring_its_rate_along() -> None:
+    parts, batches = network(), data()
+    state: dict[str, Any] = {}
+    direction(parts, batches, inner="adam", state=state, rate=0.1)
+    slow = direction(parts, batches, inner="adam", state=copy.deepcopy(state), rate=1e-4)
+    slower = direction(parts, batches, inner="adam", state=copy.deepcopy(state), rate=1e-5)
+    torch.testing.assert_close(slow, slower, rtol=0.05, atol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_small_rates_keep_their_digits(dtype: torch.dtype) -> None:
+    parts = tuple(part.to(dtype) for part in network())
+    batches = [(x.to(dtype), y) for x, y in data()]
+    rough = direction((parts[0], parts[1]), batches, rate=1e-8)
+    x, y = torch.cat([b[0] for b in batches]), torch.cat([b[1] for b in batches])
+    expected = 3 * gradient((parts[0], parts[1]), x, y).float()  # domains of equal size
+    # Nothing moves at this rate, so q is the sum of gradients, as exact as the dtype makes them.
+    tolerance = 1e-5 if dtype == torch.float32 else 0.03
+    assert (rough - expected).norm() < tolerance * expected.norm()
+
+
+def test_a_reduced_loss_is_refused() -> None:
+    with pytest.raises(UserError, match="one value per example"):
+        direction(network(), data(), loss=functional.cross_entropy)
 
 
 @pytest.mark.parametrize("norm", [False, True])

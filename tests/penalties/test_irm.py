@@ -93,8 +93,26 @@ def test_without_gradients_it_is_just_a_value(device: str) -> None:
     assert irm(logits, zeros, zeros).requires_grad
 
 
-def test_computed_in_float32_under_autocast() -> None:
+def test_inference_mode_gives_the_value() -> None:
     logits, zeros = torch.randn(4, 2), torch.zeros(4, dtype=torch.int64)
+    expected = irm(logits, zeros, zeros)
+    with torch.inference_mode():
+        torch.testing.assert_close(irm(logits.clone(), zeros, zeros), expected)
+
+
+def test_a_loss_that_ignores_the_logits_is_refused() -> None:
+    zeros = torch.zeros(4, dtype=torch.int64)
+    with pytest.raises(UserError, match="must depend on the logits"):
+        irm(torch.randn(4, 2), zeros, zeros, lambda _, targets: targets * 1.0)
+
+
+def test_computed_in_float32_under_autocast() -> None:
+    def linear(prediction: Tensor, targets: Tensor) -> Tensor:
+        return (prediction @ torch.ones(2, 1)).squeeze(1) - targets  # autocast would narrow this
+
+    logits, zeros = torch.randn(4, 2).bfloat16(), torch.zeros(4, dtype=torch.int64)
+    expected = irm(logits.float(), zeros, zeros, linear)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = irm(logits.bfloat16(), zeros, zeros)
+        value = irm(logits, zeros, zeros, linear)
     assert value.dtype == torch.float32
+    assert torch.equal(value, expected)

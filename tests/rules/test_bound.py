@@ -105,6 +105,19 @@ def test_zero_is_erm_for_a_draw_too() -> None:
     assert torch.equal(result.update, batch.mean())
 
 
+def test_zero_takes_a_draw_away_whose_expectation_is_g() -> None:
+    g = torch.randn(SIZE, dtype=torch.float64)
+    drawn = g + torch.randn(SIZE, dtype=torch.float64)
+    nothing = torch.zeros((), dtype=torch.float64)
+    assert torch.equal(rules.bounded(drawn, g, deviation=nothing, distance=0.0), g)
+    assert torch.equal(rules.bounded(drawn, g, deviation=nothing, distance=0.1), drawn)
+
+
+def test_an_unknown_deviation_is_not_taken_for_none() -> None:
+    g, nan = torch.randn(SIZE), torch.tensor(torch.nan, dtype=torch.float64)
+    assert rules.bounded(g + 1, g, deviation=nan, distance=3.0).isnan().all()
+
+
 def test_a_rule_within_the_ball_is_left_to_the_bit() -> None:
     batch = gradients(7)
     free = call(rules.SDG(), batch).update
@@ -149,6 +162,13 @@ def test_state_round_trip() -> None:
     expected = later(bound)
     assert torch.equal(later(restored), expected)
     assert not torch.equal(later(fresh), expected)
+
+
+def test_another_state_is_refused() -> None:
+    with pytest.raises(UserError, match="Bound's state has"):
+        Bound(1.0).load_state_dict({})
+    with pytest.raises(UserError, match="running mean's state has"):
+        Bound(1.0).load_state_dict({"norm": {}})
 
 
 @pytest.mark.parametrize("value", [-1.0, float("nan")])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from torch import Tensor
 from satisfice import rules
 from satisfice.errors import UserError
 from satisfice.rules import Gradients, Rule, Update
+from satisfice.solver import RunningMean
 
 SEGMENTS = [0, 3, 10, 12]
 SIZE = SEGMENTS[-1]
@@ -23,26 +24,40 @@ class Median(rules.Directive):
 
     needs = "domains"
 
-    def direction(
-        self,
-        gradients: Gradients,
-        *,
-        risk: Tensor,
-        penalty: Tensor | None,
-        segments: Sequence[int],
-    ) -> Tensor:
-        del risk, segments
-        assert gradients.domain is not None
-        median = gradients.domain.median(0).values
-        return median if penalty is None else median + penalty
+    def direction(self, at: rules.At) -> Tensor:
+        median = at.domain.median(0).values
+        return median if at.penalty is None else median + at.penalty
 
 
 class First(Median):
     """A user's own that hands back a view of its input."""
 
-    def direction(self, gradients: Gradients, **_: Any) -> Tensor:
-        assert gradients.domain is not None
-        return gradients.domain[0]
+    def direction(self, at: rules.At) -> Tensor:
+        return at.domain[0]
+
+
+class Momentum(rules.Directive):
+    """A user's own that hands back its state."""
+
+    needs = "risk"
+
+    def __init__(self, *, strength: float | None = None) -> None:
+        super().__init__(strength=strength)
+        self.mean = RunningMean()
+
+    def direction(self, at: rules.At) -> Tensor:
+        g = at.risk if at.penalty is None else at.risk + at.penalty
+        return self.mean.propose(g)
+
+    def commit(self, finite: Tensor) -> None:
+        self.mean.commit(finite)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"mean": self.mean.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self.mean.load_state_dict(state["mean"])
 
 
 RULES: dict[str, Callable[[], Rule]] = {
@@ -61,6 +76,7 @@ RULES: dict[str, Callable[[], Rule]] = {
     "pcd": lambda: rules.PCD(strength=2.0),
     "median": Median,
     "first": First,
+    "momentum": Momentum,
 }
 STATELESS = {"mean", "joint", "and-mask", "sand-mask", "median", "first"}
 
@@ -262,7 +278,7 @@ def test_negative_strength_is_refused() -> None:
                 rule(strength=value)
 
 
-def test_inputs_are_not_written_to_nor_shared(name: str) -> None:
+def test_the_update_shares_memory_with_no_input_and_no_state(name: str) -> None:
     rule = RULES[name]()
     for kind in ("domain", "risk"):
         gradients = batch(penalty=rule.takes_penalty)
@@ -279,8 +295,10 @@ def test_inputs_are_not_written_to_nor_shared(name: str) -> None:
         inputs = [x for x in (gradients.domain, gradients.risk, gradients.penalty) if x is not None]
         copies = [x.clone() for x in inputs]
         result = call(rule, gradients)
+        state = rule.state_dict()
         result.update.fill_(torch.nan)
         assert all(torch.equal(x, copy) for x, copy in zip(inputs, copies, strict=True))
+        assert same(rule.state_dict(), state)
 
 
 def test_global_random_state_is_untouched(name: str) -> None:
@@ -316,6 +334,59 @@ def test_a_non_finite_step_leaves_the_state_alone(
     assert same(rule.state_dict(), spared.state_dict())
     later = torch.stack(run(rule, range(3, 5), device=device))
     assert torch.equal(later, torch.stack(run(spared, range(3, 5), device=device)))
+
+
+def test_a_huge_finite_step_does_no_harm_for_good(name: str) -> None:
+    """In float32 squares overflow from 1e19 on: the step may count or not, later ones are sound."""
+    rule = RULES[name]()
+    run(rule, range(1, 3), dtype=torch.float32)
+    huge = batch(3, dtype=torch.float32, penalty=rule.takes_penalty, scale=1e25)
+    call(rule, huge, 3)
+    for step in range(4, 7):
+        result = call(rule, batch(step, dtype=torch.float32, penalty=rule.takes_penalty), step)
+        assert bool(result.statistics["finite"])
+        assert torch.isfinite(result.update).all()
+        assert torch.isfinite(result.deviation)
+
+
+def test_a_shard_draws_what_the_whole_draws(name: str) -> None:
+    """Rules that work by coordinate, or by tensor where the cut is between tensors."""
+    rule, sharded = RULES[name](), RULES[name]()
+    if name in ("bloop", "pcd", "sdg-model"):
+        pytest.skip("its sums run over the whole model, which a shard does not see")
+    whole = batch(penalty=rule.takes_penalty)
+    cut = SEGMENTS[2]
+    assert whole.domain is not None
+    part = Gradients(
+        whole.ids,
+        whole.losses,
+        whole.counts,
+        domain=whole.domain[:, cut:],
+        penalty=None if whole.penalty is None else whole.penalty[cut:],
+    )
+    expected = call(rule, whole).update[cut:]
+    found = sharded(part, segments=[0, SIZE - cut], progress=0.5, seed=7, step=1, offset=cut)
+    assert torch.equal(found.update, expected)
+
+
+@pytest.mark.parametrize(
+    "segments", [[0, 3], [0, 3, 3, SIZE], [1, SIZE], [0, SIZE + 1], [SIZE], []], ids=str
+)
+def test_segments_that_leave_coordinates_out_are_refused(name: str, segments: list[int]) -> None:
+    rule = RULES[name]()
+    with pytest.raises(UserError, match=f"segments must rise from 0 to {SIZE}"):
+        rule(batch(penalty=False), segments=segments, progress=1.0, seed=0, step=1)
+
+
+def test_a_graph_behind_the_gradients_is_let_go(name: str) -> None:
+    rule = RULES[name]()
+    made = batch(penalty=False)
+    assert made.domain is not None
+    leaf = made.domain.clone().requires_grad_()
+    gradients = Gradients(made.ids, made.losses, made.counts, domain=leaf * 2)
+    result = call(rule, gradients)
+    assert not any(x.requires_grad for x in result[:3])
+    run(rule, range(2, 4))
 
 
 def test_the_same_seed_and_step_draw_the_same(name: str) -> None:

@@ -31,6 +31,7 @@ def test_just_one_of_risk_and_domain() -> None:
         ({"domain": torch.ones(2, 4), "penalty": torch.ones(5)}, r"shape \[4\], not \[5\]"),
         ({"risk": torch.ones(4), "losses": torch.ones(3)}, "one value per domain"),
         ({"risk": torch.ones(4, dtype=torch.int64)}, "floating-point"),
+        ({"risk": torch.ones(4), "ids": torch.ones(2)}, "ids must be integers"),
     ],
 )
 def test_wrong_shapes_are_refused(given: dict[str, Any], words: str) -> None:

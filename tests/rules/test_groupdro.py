@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from satisfice.errors import UserError
-from satisfice.rules import GroupDRO
+from satisfice.rules import Gradients, GroupDRO
 
 YES = torch.tensor(True)
 
@@ -55,6 +55,28 @@ def test_absent_domains_keep_their_weight_and_all_sum_to_one() -> None:
 
 def test_large_losses_do_not_overflow() -> None:
     assert move(GroupDRO(eta=1.0), [0, 1], [1e30, 0.0]) == [1.0, 0.0]
+
+
+def test_a_weight_that_has_vanished_can_come_back() -> None:
+    rule = GroupDRO(eta=1.0)
+    move(rule, [0, 1], [1e30, 0.0])
+    assert move(rule, [1], [1.0]) == [1.0]
+    assert sum(known(rule).values()) == pytest.approx(1)
+
+
+def test_an_infinite_loss_moves_no_weight_even_where_gradients_are_finite() -> None:
+    rule = GroupDRO(eta=1.0, domains=[0, 1])
+    batch = Gradients(
+        torch.arange(2), torch.tensor([torch.inf, 1.0]), torch.ones(2), domain=torch.ones(2, 3)
+    )
+    result = rule(batch, segments=[0, 3], progress=1.0, seed=0, step=1)
+    assert not bool(result.statistics["finite"])
+    assert known(rule) == {0: 0.5, 1: 0.5}
+
+
+def test_a_domain_named_twice_is_refused() -> None:
+    with pytest.raises(UserError, match="once"):
+        move(GroupDRO(), [1, 1], [1.0, 2.0])
 
 
 def test_a_domain_that_was_not_named_is_refused() -> None:

@@ -38,7 +38,8 @@ def fish_direction(
     q ≈ Σ_e g_e − (α/2)·∇Σ_{i<j} g_i·g_j: it holds the risk's own descent too. The paper of SDG
     takes θ̃ − θ as it is; dividing by α is ours, and makes the direction's scale a gradient's.
 
-    The inner run works on copies: parameters and buffers are left as they were.
+    The inner run works on copies: parameters and buffers are left as they were. (Dropout draws from
+    the global random state, as in any forward pass.)
 
     Parameters
     ----------
@@ -74,24 +75,36 @@ def fish_direction(
     start = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
     if not start:
         raise UserError("the model has no parameter that requires a gradient.")
-    moved = {name: p.clone().requires_grad_() for name, p in start.items()}
     buffers = {name: b.clone() for name, b in model.named_buffers()}
-    optimizer = _optimizer(inner, list(moved.values()), rate, state)
+    wide = any(p.dtype == torch.float64 for p in start.values())
+    # What moves is the distance travelled, in float32 or wider: θ̃ − θ as a difference of rounded
+    # parameters would keep no digits at small rates.
+    travelled = {
+        name: torch.zeros_like(p, dtype=torch.float64 if wide else torch.float32)
+        for name, p in start.items()
+    }
+    optimizer = _optimizer(inner, list(travelled.values()), rate, state)
 
     for domain in _order(len(batches), order, seed, step):
         x, y = batches[domain]
+        moved = {
+            name: (p + travelled[name]).to(p.dtype).requires_grad_() for name, p in start.items()
+        }
         with torch.enable_grad():
-            value = loss(functional_call(model, moved | buffers, (x,)), y).mean()
-            gradients = torch.autograd.grad(value, list(moved.values()), allow_unused=True)
-        for parameter, gradient in zip(moved.values(), gradients, strict=True):
-            parameter.grad = gradient
+            losses = loss(functional_call(model, moved | buffers, (x,)), y)
+            if losses.dim() != 1:
+                raise UserError(
+                    f"loss must return one value per example, not shape {list(losses.shape)}; use "
+                    "reduction='none'."
+                )
+            gradients = torch.autograd.grad(losses.mean(), list(moved.values()), allow_unused=True)
+        for place, gradient in zip(travelled.values(), gradients, strict=True):
+            place.grad = None if gradient is None else gradient.to(place.dtype)
         optimizer.step()
 
     if state is not None:
         state.update(optimizer.state_dict())
-    wide = any(p.dtype == torch.float64 for p in start.values())
-    travelled = [(start[name] - moved[name].detach()).reshape(-1) for name in start]
-    return torch.cat([t.to(torch.float64 if wide else torch.float32) for t in travelled]) / rate
+    return torch.cat([place.reshape(-1) for place in travelled.values()]) / -rate
 
 
 class _Chain(nn.Module):
@@ -125,4 +138,6 @@ def _optimizer(
     optimizer = torch.optim.Adam(parameters, lr=rate)
     if state:
         optimizer.load_state_dict(state)
+        for group in optimizer.param_groups:
+            group["lr"] = rate  # the state is Adam's moments, not the rate of another call
     return optimizer

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from satisfice.errors import UserError
+from satisfice.solver import widened
 
 __all__ = ["Groups", "group", "rows_by_domain", "wide"]
 
@@ -46,7 +47,7 @@ def group(domain: Tensor, rows: int) -> Groups:
 def wide(values: Tensor) -> Iterator[Tensor]:
     """Give ``values`` in float32 or wider, with autocast off: a penalty is a small difference."""
     with torch.autocast(values.device.type, enabled=False):
-        yield values if values.dtype in (torch.float32, torch.float64) else values.float()
+        yield widened(values)
 
 
 def rows_by_domain(features: Tensor, domain: Tensor) -> tuple[Tensor, ...]:

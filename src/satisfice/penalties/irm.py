@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from satisfice.errors import UserError
-from satisfice.penalties.groups import group
+from satisfice.penalties.groups import group, wide
 
 __all__ = ["cross_entropy", "irm"]
 
@@ -62,16 +62,18 @@ def _scale_derivative(
 ) -> Tensor:
     """∂loss_i/∂s_i at s_i = 1 with s_i multiplying example i's logits: all N in one pass."""
     keep = torch.is_grad_enabled() and logits.requires_grad
-    with torch.enable_grad(), torch.autocast(logits.device.type, enabled=False):
-        if logits.dtype not in (torch.float32, torch.float64):
-            logits = logits.float()
-        scale = logits.new_ones(len(logits), requires_grad=True)
-        losses = loss(logits * scale.reshape(-1, *[1] * (logits.dim() - 1)), targets)
+    with torch.inference_mode(False), torch.enable_grad(), wide(logits) as values:
+        scale = torch.ones(len(values), dtype=values.dtype, device=values.device)
+        scale.requires_grad_()
+        values = values.clone() if values.is_inference() else values
+        losses = loss(values * scale.reshape(-1, *[1] * (values.dim() - 1)), targets)
         if losses.shape != scale.shape:
             raise UserError(
                 f"loss must return one value per example, shape [{len(logits)}], not "
                 f"{list(losses.shape)}; use reduction='none'."
             )
+        if not losses.requires_grad:
+            raise UserError("loss must depend on the logits: IRM differentiates it in their scale.")
         (derivative,) = torch.autograd.grad(losses.sum(), scale, create_graph=keep)
     return derivative
 

@@ -8,7 +8,7 @@ from satisfice.rules.joint import Joint
 from satisfice.rules.masks import AndMask, SandMask, and_mask, sand_mask
 from satisfice.rules.mean import Mean
 from satisfice.rules.pcd import PCD
-from satisfice.rules.rule import AdditiveRule, Directive, Rule
+from satisfice.rules.rule import AdditiveRule, At, Directive, Rule
 from satisfice.rules.sdg import SDG
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "SDG",
     "AdditiveRule",
     "AndMask",
+    "At",
     "Bloop",
     "Bound",
     "Directive",

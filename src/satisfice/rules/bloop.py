@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from satisfice.rules.gradients import Gradients
-from satisfice.rules.rule import Directive, Needs
+from satisfice.rules.rule import At, Directive, Needs
 from satisfice.rules.sums import dot, squared_norm
 from satisfice.solver import RunningMean
 
@@ -28,22 +26,15 @@ class Bloop(Directive):
         super().__init__(strength=strength)
         self._mean = RunningMean()
 
-    def direction(
-        self,
-        gradients: Gradients,
-        *,
-        risk: Tensor,
-        penalty: Tensor | None,
-        segments: Sequence[int],
-    ) -> Tensor:
+    def direction(self, at: At) -> Tensor:
         """Return g plus what of q stands at a right angle to m."""
-        del gradients, segments
-        mean = self._mean.propose(risk)
-        if penalty is None:
-            return risk
+        mean = self._mean.propose(at.risk)
+        if at.penalty is None:
+            return at.risk
         norm = squared_norm(mean)
-        share = torch.where(norm > 0, dot(penalty, mean) / torch.where(norm > 0, norm, 1.0), 0.0)
-        return risk + penalty - share.to(mean) * mean
+        along = dot(at.penalty, mean)
+        share = torch.where(norm > 0, along / torch.where(norm > 0, norm, 1.0), 0.0)
+        return at.risk + at.penalty - share.to(mean) * mean
 
     def commit(self, finite: Tensor) -> None:
         """Keep m where the step was finite."""

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from satisfice.errors import in_range
+from satisfice.errors import UserError, in_range
 from satisfice.rules.gradients import Gradients, Update
 from satisfice.solver import RunningMean, tolerance
 
@@ -37,7 +37,7 @@ def _factor(deviation: Tensor, distance: float | Tensor) -> Tensor:
     distance = torch.as_tensor(distance, dtype=deviation.dtype, device=deviation.device)
     length = deviation.sqrt()
     within = (length <= distance) & (distance > 0)
-    return torch.where(within, 1.0, distance / torch.where(length > 0, length, 1.0))
+    return torch.where(within, 1.0, distance / torch.where(length == 0, 1.0, length))
 
 
 class Bound:
@@ -79,4 +79,6 @@ class Bound:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` gave."""
+        if state.keys() != {"norm"}:
+            raise UserError(f"Bound's state has ['norm'], not {sorted(state)}.")
         self._norm.load_state_dict(state["norm"])

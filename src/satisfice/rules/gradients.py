@@ -17,8 +17,9 @@ __all__ = ["Gradients", "Update"]
 class Gradients:
     """What one batch says: per domain its id, loss and count, and the gradients over P coordinates.
 
-    Just one of ``risk`` and ``domain`` is given. All gradients are float32 or wider (narrower ones
-    are widened here); ``penalty`` is ∇Penalty, unscaled.
+    Just one of ``risk`` and ``domain`` is given. All are detached here, and gradients made float32
+    or wider; ``penalty`` is ∇Penalty, unscaled. Ids are best on the CPU, where a rule with a state
+    per domain reads them.
     """
 
     ids: Tensor  # [E], ascending
@@ -36,6 +37,8 @@ class Gradients:
                 "ids, losses and counts must each hold one value per domain, [E], not "
                 f"{list(self.ids.shape)}, {list(self.losses.shape)} and {list(self.counts.shape)}."
             )
+        if self.ids.is_floating_point() or self.ids.is_complex():
+            raise UserError(f"ids must be integers, not {self.ids.dtype}.")
         if self.domain is not None and (
             self.domain.dim() != 2 or len(self.domain) != len(self.ids) or not len(self.ids)
         ):
@@ -50,7 +53,8 @@ class Gradients:
         for name in ("risk", "domain", "penalty"):
             value = getattr(self, name)
             if value is not None:
-                object.__setattr__(self, name, widened(value))
+                object.__setattr__(self, name, widened(value.detach()))
+        object.__setattr__(self, "losses", self.losses.detach())
 
     @property
     def size(self) -> int:

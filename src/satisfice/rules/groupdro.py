@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from satisfice.errors import UserError, in_range
-from satisfice.rules.gradients import Gradients
-from satisfice.rules.rule import AdditiveRule, Needs
+from satisfice.rules.rule import AdditiveRule, At, Needs
 
 __all__ = ["GroupDRO"]
 
@@ -31,6 +30,8 @@ class GroupDRO(AdditiveRule):
     domains
         The ids of all known domains, uniform at first; another is then refused. None: a new id
         enters with 1/(K+1) while the K known ones shrink by K/(K+1).
+
+    Weights are looked up by id on the host: ids that lie on a device are waited for.
     """
 
     needs: ClassVar[Needs] = "weights"
@@ -55,10 +56,15 @@ class GroupDRO(AdditiveRule):
 
     def weights(self, ids: Tensor, losses: Tensor) -> Tensor:
         """Return the batch's weights [E], scaled to sum to 1, having moved them by the losses."""
-        place, known = self._with_new(ids.tolist(), losses.device)
-        index = torch.tensor([place[domain] for domain in ids.tolist()], device=losses.device)
+        listed = ids.tolist()
+        if len(set(listed)) < len(listed):
+            raise UserError(f"ids must name each domain of the batch once, not {listed}.")
+        place, known = self._with_new(listed, losses.device)
+        index = torch.tensor([place[domain] for domain in listed], device=losses.device)
         present = known[index]
-        logits = present.log() + self.eta * losses.detach().double()
+        # A weight that has underflowed can come back: its domain may be alone in a batch.
+        logits = present.clamp(min=torch.finfo(present.dtype).tiny).log()
+        logits = logits + self.eta * losses.detach().double()
         shares = torch.softmax(logits, 0)
         self._proposed = place, known.index_copy(0, index, shares * present.sum())
         return shares.to(torch.promote_types(losses.dtype, torch.float32))
@@ -78,30 +84,18 @@ class GroupDRO(AdditiveRule):
         entered = known.new_full((len(new),), 1 / total)
         return place, torch.cat([known * (len(known) / total), entered])
 
-    def direction(
-        self,
-        gradients: Gradients,
-        *,
-        risk: Tensor,
-        penalty: Tensor | None,
-        segments: Sequence[int],
-    ) -> Tensor:
+    def direction(self, at: At) -> Tensor:
         """Return Σ w_e·g_e + q with the batch's weights."""
-        del segments
-        if gradients.domain is None:
+        if at.gradients.domain is None:
             raise UserError(
                 "GroupDRO weighs domains: give it their gradients, domain [E, P], or take weights()"
                 " and differentiate the weighted sum of the losses."
             )
-        update = torch.zeros_like(risk) if penalty is None else penalty.clone()
-        weights = self.weights(gradients.ids, gradients.losses).to(risk)
-        for weight, gradient in zip(weights, gradients.domain, strict=True):
+        weights = self.weights(at.gradients.ids, at.gradients.losses).to(at.domain)
+        update = torch.zeros_like(at.domain[0]) if at.penalty is None else at.penalty.clone()
+        for weight, gradient in zip(weights, at.domain, strict=True):
             update.addcmul_(gradient, weight)
         return update
-
-    def valid(self) -> Tensor | None:
-        """Return whether all proposed weights are finite: a loss may be infinite on its own."""
-        return None if self._proposed is None else torch.isfinite(self._proposed[1]).all()
 
     def commit(self, finite: Tensor) -> None:
         """Keep the weights where the step was finite."""
@@ -111,7 +105,7 @@ class GroupDRO(AdditiveRule):
         self._proposed = None
         if len(place) == len(self._place):
             self._weights = torch.where(finite, proposed, self._weights.to(proposed.device))
-        elif finite:  # a domain's first batch: the one step that waits for the device
+        elif finite:
             self._place, self._weights = place, proposed
 
     def state_dict(self) -> dict[str, Any]:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from satisfice.errors import UserError, in_range
-from satisfice.rules.gradients import Gradients
-from satisfice.rules.rule import Directive, Needs
+from satisfice.rules.rule import At, Directive, Needs
 from satisfice.solver import widened
 
 __all__ = ["AndMask", "SandMask", "and_mask", "sand_mask"]
@@ -64,22 +62,13 @@ class _Mask(Directive):
 
     needs: ClassVar[Needs] = "domains"
 
-    def direction(
-        self,
-        gradients: Gradients,
-        *,
-        risk: Tensor,
-        penalty: Tensor | None,
-        segments: Sequence[int],
-    ) -> Tensor:
+    def direction(self, at: At) -> Tensor:
         """Return the masked means of all tensors."""
-        domain = gradients.domain
-        assert domain is not None  # noqa: S101 - a rule that needs domains refuses their absence
-        update = torch.empty_like(risk)
-        for start, stop in itertools.pairwise(segments):
-            shifted = domain[:, start:stop]
-            if penalty is not None:
-                shifted = shifted + penalty[start:stop]
+        update = torch.empty_like(at.risk)
+        for start, stop in itertools.pairwise(at.segments):
+            shifted = at.domain[:, start:stop]
+            if at.penalty is not None:
+                shifted = shifted + at.penalty[start:stop]
             update[start:stop] = self.mask(shifted)
         return update
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
-from satisfice.rules.gradients import Gradients
-from satisfice.rules.rule import Directive, Needs
+from satisfice.rules.rule import At, Directive, Needs
 from satisfice.rules.sums import dot, squared_norm
 from satisfice.solver import RunningMean
 
@@ -35,17 +33,9 @@ class PCD(Directive):
         self._risk_norm = RunningMean(floor=1 / 1000)
         self._penalty_norm = RunningMean(floor=1 / 1000)
 
-    def direction(
-        self,
-        gradients: Gradients,
-        *,
-        risk: Tensor,
-        penalty: Tensor | None,
-        segments: Sequence[int],
-    ) -> Tensor:
+    def direction(self, at: At) -> Tensor:
         """Return d·‖g‖/‖d‖."""
-        del segments, penalty
-        q = gradients.penalty  # unscaled: the strength is τ, and λ drops out
+        risk, q = at.risk, at.gradients.penalty  # unscaled: the strength is τ, and λ drops out
         q = torch.zeros_like(risk) if q is None else q
         norms = squared_norm(risk).sqrt(), squared_norm(q).sqrt()
         g_scale = _positive(self._risk_norm.propose(norms[0]))

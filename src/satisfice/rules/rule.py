@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar, Literal, final
 
 import torch
@@ -14,16 +17,42 @@ from satisfice.rules.gradients import Gradients, Update
 from satisfice.rules.sums import squared_distance, squared_norm
 from satisfice.solver import widened
 
-__all__ = ["AdditiveRule", "Directive", "Needs", "Rule"]
+__all__ = ["AdditiveRule", "At", "Directive", "Needs", "Rule"]
 
 Needs = Literal["weights", "risk", "domains"]
+
+
+@dataclass(frozen=True, eq=False)
+class At:
+    """All that a rule sees of one step."""
+
+    gradients: Gradients
+    penalty: Tensor | None
+    """q, the penalty's gradient times the strength, [P]."""
+    segments: Sequence[int]
+    progress: float
+    seed: int
+    step: int
+    offset: int
+
+    @cached_property
+    def risk(self) -> Tensor:
+        """g, [P]."""
+        return self.gradients.mean()
+
+    @property
+    def domain(self) -> Tensor:
+        """g_e, [E, P]."""
+        if self.gradients.domain is None:
+            raise UserError("the domains' gradients, domain [E, P], are needed, not the risk's.")
+        return self.gradients.domain
 
 
 class Rule(ABC):
     """How the domains' gradients become one update. No autograd, no model, no random state.
 
-    A call advances the rule's state where the step is finite, and leaves it alone where a g_e or q
-    is not. Arguments are never written to, and the update never shares memory with them.
+    A call advances the rule's state where the step is finite, and leaves it alone where it is not.
+    Arguments are never written to, and the update shares memory with nothing but ``out``.
 
     Parameters
     ----------
@@ -41,7 +70,7 @@ class Rule(ABC):
         in_range("strength", strength, 0)
         self.strength = strength
 
-    @abstractmethod
+    @final
     def __call__(
         self,
         gradients: Gradients,
@@ -68,9 +97,32 @@ class Rule(ABC):
         out
             Where the update is written, [P].
         """
+        name = type(self).__name__
+        if self.needs == "domains" and gradients.domain is None:
+            raise UserError(f"{name} needs the domains' gradients, domain [E, P], not the risk's.")
+        if gradients.penalty is not None and not self.takes_penalty:
+            raise UserError(f"{name} takes no penalty; use Joint for the sum of risk and penalty.")
+        _check_segments(segments, gradients.size)
+        q = gradients.penalty
+        if q is not None and self.strength != 1:
+            q = q * self.strength
+        at = At(gradients, q, segments, progress, seed, step, offset)
+        update, deviation, norm = self.make(at, out)
+        finite = torch.isfinite(norm) & torch.isfinite(deviation)
+        if q is not None:
+            finite = finite & torch.isfinite(squared_norm(q))
+        self.commit(finite)
+        return Update(update, deviation, norm, {"finite": finite})
+
+    @abstractmethod
+    def make(self, at: At, out: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the update [P], in ``out`` if given, ‖E[G] − g‖² and ‖g‖².
+
+        State that this step moves is only proposed here, and kept in ``commit``.
+        """
 
     def commit(self, finite: Tensor) -> None:  # noqa: B027 - a rule without state has nothing to do
-        """Keep the state that the last call proposed, where ``finite``."""
+        """Keep the state that was proposed, where ``finite``."""
 
     def state_dict(self) -> dict[str, Any]:
         """Return plain numbers and CPU tensors."""
@@ -84,87 +136,20 @@ class Rule(ABC):
                 f"{type(self).__name__}'s state has {sorted(known)}, not {sorted(state)}."
             )
 
-    @final
-    def penalty_gradient(self, gradients: Gradients) -> Tensor | None:
-        """Return q = strength·∇Penalty, having refused gradients that this rule cannot use."""
-        name = type(self).__name__
-        if self.needs == "domains" and gradients.domain is None:
-            raise UserError(f"{name} needs the domains' gradients, domain [E, P], not the risk's.")
-        if gradients.penalty is None:
-            return None
-        if not self.takes_penalty:
-            raise UserError(f"{name} takes no penalty; use Joint for the sum of risk and penalty.")
-        return gradients.penalty if self.strength == 1 else gradients.penalty * self.strength
-
-    @final
-    def finish(
-        self,
-        update: Tensor,
-        penalty: Tensor | None,
-        *,
-        deviation: Tensor,
-        norm: Tensor,
-        valid: Tensor | None = None,
-    ) -> Update:
-        """Commit the state where the step was finite, and wrap up."""
-        finite = torch.isfinite(norm)
-        if penalty is not None:
-            finite = finite & torch.isfinite(squared_norm(penalty))
-        if valid is not None:
-            finite = finite & valid
-        self.commit(finite)
-        return Update(update, deviation, norm, {"finite": finite})
-
 
 class Directive(Rule):
     """A rule that draws nothing: its update is a function of g_e, g and q. Write ``direction``."""
 
     @abstractmethod
-    def direction(
-        self,
-        gradients: Gradients,
-        *,
-        risk: Tensor,
-        penalty: Tensor | None,
-        segments: Sequence[int],
-    ) -> Tensor:
-        """Return the update [P] from the gradients, with ``risk`` g and ``penalty`` q (or None).
-
-        State that should only move where the step is finite is kept in ``commit``.
-        """
-
-    def valid(self) -> Tensor | None:
-        """Say whether the proposed state may be kept, where more than g_e and q decides that."""
-        return None
+    def direction(self, at: At) -> Tensor:
+        """Return the update [P] from ``at.risk``, ``at.domain`` and ``at.penalty`` (or None)."""
 
     @final
-    def __call__(
-        self,
-        gradients: Gradients,
-        *,
-        segments: Sequence[int],
-        progress: float,
-        seed: int,
-        step: int,
-        offset: int = 0,
-        out: Tensor | None = None,
-    ) -> Update:
-        """Make the update: see ``Rule``."""
-        del progress, seed, step, offset
-        penalty = self.penalty_gradient(gradients)
-        risk = gradients.mean()
-        update = self.direction(gradients, risk=risk, penalty=penalty, segments=segments)
-        if out is not None:
-            update = out.copy_(update)
-        elif _shared(update, gradients):
-            update = update.clone()
-        return self.finish(
-            update,
-            penalty,
-            deviation=squared_distance(update, risk),
-            norm=squared_norm(risk),
-            valid=self.valid(),
-        )
+    def make(self, at: At, out: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the direction, copied, with its distance from g and g's norm."""
+        direction = self.direction(at)
+        update = direction.clone() if out is None else out.copy_(direction)
+        return update, squared_distance(update, at.risk), squared_norm(at.risk)
 
 
 class AdditiveRule(Directive):
@@ -175,20 +160,16 @@ class AdditiveRule(Directive):
         del ids
         return torch.full_like(widened(losses), 1 / len(losses))
 
-    def direction(
-        self,
-        gradients: Gradients,
-        *,
-        risk: Tensor,
-        penalty: Tensor | None,
-        segments: Sequence[int],
-    ) -> Tensor:
+    def direction(self, at: At) -> Tensor:
         """Return the weighted sum; with equal weights it is g itself."""
-        del gradients, segments
-        return risk if penalty is None else risk + penalty
+        return at.risk if at.penalty is None else at.risk + at.penalty
 
 
-def _shared(update: Tensor, gradients: Gradients) -> bool:
-    inputs = (gradients.risk, gradients.domain, gradients.penalty)
-    storage = update.untyped_storage().data_ptr()
-    return any(x is not None and x.untyped_storage().data_ptr() == storage for x in inputs)
+def _check_segments(segments: Sequence[int], size: int) -> None:
+    """Refuse offsets that leave coordinates out."""
+    rising = all(start < stop for start, stop in itertools.pairwise(segments))
+    if len(segments) < 2 or segments[0] != 0 or segments[-1] != size or not rising:
+        raise UserError(
+            f"segments must rise from 0 to {size}, the number of coordinates, not "
+            f"{list(segments[:4])}{' …' if len(segments) > 4 else ''}."
+        )

@@ -1,4 +1,4 @@
-"""SDG: the penalty is lowered by updates that still minimise the risk."""
+"""SDG: the penalty is lowered by updates that are to minimise the risk all the same."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from satisfice.errors import one_of
-from satisfice.rules.gradients import Gradients, Update
-from satisfice.rules.rule import Needs, Rule
+from satisfice.rules.rule import At, Needs, Rule
 from satisfice.solver import (
     CANDIDATES,
     DRAWS,
@@ -19,11 +18,10 @@ from satisfice.solver import (
     RunningMean,
     beta,
     check_iterations,
-    cost_magnitude,
+    cost_in_blocks,
     sdg_update,
     segment_means,
 )
-from satisfice.solver import candidates as make_candidates
 
 __all__ = ["SDG"]
 
@@ -80,54 +78,42 @@ class SDG(Rule):
         self.draw = draw
         self._gamma = RunningMean()
 
-    def __call__(
-        self,
-        gradients: Gradients,
-        *,
-        segments: Sequence[int],
-        progress: float,
-        seed: int,
-        step: int,
-        offset: int = 0,
-        out: Tensor | None = None,
-    ) -> Update:
-        """Make the update: see ``Rule``."""
-        penalty = self.penalty_gradient(gradients)
-        domain = gradients.domain
-        assert domain is not None  # noqa: S101 - penalty_gradient has refused its absence
-        q = domain.new_zeros(()).expand(gradients.size) if penalty is None else penalty
-        price = beta(progress)
+    def make(self, at: At, out: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the update, ‖E[G] − g‖² and ‖g‖², having proposed the next γ."""
+        q = at.penalty
+        if q is None:
+            q = at.domain.new_zeros(()).expand(at.gradients.size)
+        price = beta(at.progress)
         rate: Tensor | float = 0.0
         gamma_out: Tensor | None = None
         if self.scope == "coordinate":
             gamma, rate, gamma_out = self._gamma.current(q), self._gamma.rate, self._gamma.spare
         else:
-            gamma = self._shared_gamma(domain, q, segments, price)
+            gamma = self._shared_gamma(at.domain, q, at.segments, price)
         update, _, deviation, norm = sdg_update(
-            domain,
+            at.domain,
             q,
             gamma,
             beta=price,
             rate=rate,
-            seed=seed,
-            step=step,
-            offset=offset,
+            seed=at.seed,
+            step=at.step,
+            offset=at.offset,
             candidates=self.candidates,
             iterations=self.iterations,
             draw=self.draw,
             out=out,
             gamma_out=gamma_out,
         )
-        return self.finish(update, penalty, deviation=deviation, norm=norm)
+        return update, deviation, norm
 
     def _shared_gamma(
         self, domain: Tensor, q: Tensor, segments: Sequence[int], price: float
     ) -> Tensor:
         """Propose one γ per tensor, or one in all, from this step's costs; spread it over [P]."""
-        plus, minus = make_candidates(domain, self.candidates)
-        magnitude = cost_magnitude(domain, q, plus, minus, beta=price)
+        magnitude = cost_in_blocks(domain, q, candidates=self.candidates, beta=price)
         if self.scope == "model":
-            return self._gamma.propose(magnitude.mean()).expand(len(magnitude))
+            return self._gamma.propose(magnitude.mean())
         gamma = self._gamma.propose(segment_means(magnitude, segments))
         lengths = torch.tensor(segments, device=domain.device).diff()
         return gamma.repeat_interleave(lengths, output_size=len(magnitude))

@@ -5,6 +5,7 @@ from satisfice.solver.candidates import CANDIDATES, candidates, ordered_mean, wi
 from satisfice.solver.distortion import PenaltyDistortion, penalty_distortion
 from satisfice.solver.gamma import SCOPES, RunningMean, cost_magnitude, running_rate, segment_means
 from satisfice.solver.philox import philox4x32, uniform, uniform_range
+from satisfice.solver.reference import cost_in_blocks
 from satisfice.solver.schedules import beta, progress, tolerance
 from satisfice.solver.two_candidates import (
     check_iterations,
@@ -26,6 +27,7 @@ __all__ = [
     "candidates",
     "check_iterations",
     "choose_backend",
+    "cost_in_blocks",
     "cost_magnitude",
     "log_odds_shifts",
     "ordered_mean",

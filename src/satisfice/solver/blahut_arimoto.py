@@ -30,12 +30,13 @@ def blahut_arimoto(
     cost
         ``[..., E, K]``: for each of E equally likely domains, the cost of each of K candidates.
     gamma
-        The price of information, positive: a number, or a tensor that broadcasts to ``[...]``.
+        The price of information, positive: a number, or a tensor that broadcasts to ``[...]`` (a
+        tensor's values are not checked, which would wait for the device).
     iterations
         At least 1.
     prior
-        The candidates' first probabilities, ``[..., K]`` up to a factor; uniform if None. A
-        candidate whose prior is 0 is never chosen.
+        The candidates' first probabilities, ``[..., K]`` up to a factor, not negative and not all
+        0; uniform if None. A candidate whose prior is 0 is never chosen.
 
     Returns
     -------
@@ -55,11 +56,17 @@ def blahut_arimoto(
     if prior is None:
         log_marginal = cost.new_full((cost.shape[-1],), -math.log(cost.shape[-1]))
     else:
+        if prior.shape[-1:] != cost.shape[-1:]:
+            raise UserError(
+                f"prior must have {cost.shape[-1]} values, one a candidate, not shape "
+                f"{list(prior.shape)}."
+            )
         log_marginal = prior.to(cost).log()
     # Costs count from the cheapest allowed candidate of each domain: what overflows then is a
     # candidate that is infinitely dearer, and every domain keeps one at 0.
     allowed = cost.masked_fill(torch.isneginf(log_marginal).unsqueeze(-2), math.inf)
-    excess = (allowed - allowed.amin(-1, keepdim=True)) / gamma
+    spread = allowed - allowed.amin(-1, keepdim=True)
+    excess = torch.where(spread == 0, 0.0, spread / gamma)  # γ may round to 0 in cost's dtype
 
     log_domains = math.log(cost.shape[-2])
     log_conditional = excess

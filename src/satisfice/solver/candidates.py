@@ -39,7 +39,7 @@ def candidates(gradients: Tensor, kind: str = "split") -> tuple[Tensor, Tensor]:
     """
     one_of("candidates", kind, CANDIDATES)
     gradients = widened(gradients)
-    if not len(gradients):
+    if not gradients.dim() or not len(gradients):
         raise UserError("gradients must have at least one domain, in their first dimension.")
     if kind == "flip":
         mean = ordered_mean(gradients)

@@ -35,7 +35,7 @@ def penalty_distortion(penalty: Tensor, distortion: Tensor) -> PenaltyDistortion
     """Return R(D) = min E[penalty] over the choices among candidates with E[distortion] ≤ D.
 
     The curve's ends are the least distortion that the candidates allow and the least penalty. Its
-    length depends on the values, so on an accelerator this waits for them.
+    length depends on the values, so on an accelerator this waits for them. It is float64.
 
     Parameters
     ----------
@@ -50,7 +50,9 @@ def penalty_distortion(penalty: Tensor, distortion: Tensor) -> PenaltyDistortion
             f"penalty {list(penalty.shape)} and distortion {list(distortion.shape)} must have "
             "the same shape."
         )
-    penalty, distortion = widened(penalty), widened(distortion)
+    penalty, distortion = widened(penalty).double(), widened(distortion).double()
+    if penalty.isnan().any() or distortion.isnan().any():
+        raise UserError("penalty and distortion must not hold NaN.")
     if penalty.dim() == 1 and len(penalty):
         return _hull(penalty, distortion)
     if penalty.dim() == 2 and len(penalty) == 2:
@@ -86,9 +88,9 @@ def _slopes(penalty: Tensor, distortion: Tensor) -> PenaltyDistortion:
     more = (distortion[1] - distortion[0]).abs()
     gain = near_p - torch.where(second, penalty[0], penalty[1])
     useful = (gain > 0) & (more > 0)
-    more, gain = more[useful].double(), gain[useful].double()
+    more, gain = more[useful], gain[useful]
     order = torch.argsort(gain / more, descending=True, stable=True)
-    start_d, start_p = near_d.double().sum().reshape(1), near_p.double().sum().reshape(1)
+    start_d, start_p = near_d.sum().reshape(1), near_p.sum().reshape(1)
     d = torch.cat([start_d, start_d + more[order].cumsum(0)])
     p = torch.cat([start_p, start_p - gain[order].cumsum(0)])
-    return PenaltyDistortion(d.to(distortion.dtype), p.to(penalty.dtype))
+    return PenaltyDistortion(d, p)

@@ -207,8 +207,9 @@ def _costs(dtype: type[np.floating[Any]]) -> tuple[Any, Any]:
         for i in range(n):
             a, b = plus[i], minus[i]
             value = (a - b) * (beta * (two * row[i] - a - b) + q[i])
-            dead = new[i] < tiny
-            value = value / (one if dead else new[i])
+            c = new[i]
+            dead = c < tiny
+            value = value / (one if dead else c) + (c - c)
             shift[i] = zero if dead else value
 
     return shape_costs, shape_shifts

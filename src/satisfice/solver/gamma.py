@@ -75,6 +75,7 @@ class RunningMean:
         self._n = torch.zeros((), dtype=torch.float64)
         self._value: Tensor | None = None
         self._spare: Tensor | None = None
+        self._proposed = False
 
     def current(self, like: Tensor) -> Tensor:
         """Return v, of the shape, dtype and device of ``like``; 0 before the first step."""
@@ -96,12 +97,13 @@ class RunningMean:
 
     @property
     def spare(self) -> Tensor:
-        """Return the buffer in which the next value is made."""
+        """Return the buffer in which the next value is made; to ask for it is to propose."""
         if self._value is None:
             raise RuntimeError("current() comes first: it says how large the buffer is.")
         if self._spare is None or self._spare.shape != self._value.shape:
             self._spare = torch.empty_like(self._value)
         self._spare = self._spare.to(self._value)
+        self._proposed = True
         return self._spare
 
     def propose(self, x: Tensor) -> Tensor:
@@ -111,7 +113,7 @@ class RunningMean:
 
     def commit(self, finite: Tensor) -> None:
         """Keep the proposed value, and count the step, where ``finite``."""
-        if self._value is None:
+        if self._value is None or not self._proposed:
             return
         self._n = self._n + finite
         if finite.device.type == "cpu":
@@ -119,6 +121,7 @@ class RunningMean:
                 self._value, self._spare = self.spare, self._value
         else:
             self._value = torch.where(finite, self.spare, self._value)
+        self._proposed = False
 
     def state_dict(self) -> dict[str, Any]:
         """Return n and a copy of v on the CPU."""
@@ -127,7 +130,9 @@ class RunningMean:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take what ``state_dict`` gave."""
+        if state.keys() != {"n", "value"}:
+            raise UserError(f"a running mean's state has ['n', 'value'], not {sorted(state)}.")
         self._n = torch.tensor(state["n"], dtype=torch.float64)
         value = state["value"]
         self._value = None if value is None else value.clone()
-        self._spare = None
+        self._spare, self._proposed = None, False

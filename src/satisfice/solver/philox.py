@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from satisfice.errors import in_range
+
 __all__ = ["philox4x32", "uniform", "uniform_range", "uniform_words"]
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
@@ -58,6 +60,12 @@ def _to_unit(words: Tensor) -> Tensor:
     return (words >> 8).to(torch.float32) * 2.0**-24
 
 
+def _check(seed: int, step: int, stream: int) -> None:
+    in_range("seed", seed, 0, 2**64 - 1)
+    in_range("step", step, 0, _MASK)
+    in_range("stream", stream, 0, _MASK)
+
+
 def _key(seed: int) -> tuple[int, int]:
     return seed & _MASK, (seed >> 32) & _MASK
 
@@ -75,7 +83,7 @@ def uniform(seed: int, step: int, coordinates: Tensor, *, stream: int = 0) -> Te
     step
         The training step, from 1; 32 bits.
     coordinates
-        int64 indices of any shape.
+        Integer indices of any shape.
     stream
         0 for the update's draws, 1 for Fish's order of domains.
 
@@ -83,7 +91,9 @@ def uniform(seed: int, step: int, coordinates: Tensor, *, stream: int = 0) -> Te
     -------
     float32, of the shape of ``coordinates``; every value is exact in float32.
     """
-    words = _words(_key(seed), step & _MASK, coordinates >> 2, stream & _MASK)
+    _check(seed, step, stream)
+    coordinates = coordinates.long()
+    words = _words(_key(seed), step, coordinates >> 2, stream)
     return _to_unit(words.gather(-1, (coordinates & 3).unsqueeze(-1)).squeeze(-1))
 
 
@@ -97,9 +107,10 @@ def uniform_range(
     device: torch.device | str | None = None,
 ) -> Tensor:
     """``uniform`` for the coordinates start, …, start + length − 1, at a quarter of its work."""
+    _check(seed, step, stream)
     first, last = start >> 2, (start + length + 3) >> 2
     block = torch.arange(first, last, dtype=torch.int64, device=device)
-    words = _words(_key(seed), step & _MASK, block, stream & _MASK).reshape(-1)
+    words = _words(_key(seed), step, block, stream).reshape(-1)
     return _to_unit(words[start - 4 * first :][:length])
 
 

@@ -10,7 +10,7 @@ from satisfice.solver.gamma import cost_magnitude
 from satisfice.solver.philox import uniform_range
 from satisfice.solver.two_candidates import log_odds_shifts, probability
 
-__all__ = ["reference", "reference_in_blocks"]
+__all__ = ["cost_in_blocks", "reference", "reference_in_blocks"]
 
 _BLOCK = 4096  # coordinates: what eager PyTorch's temporaries leave of a cache
 
@@ -67,16 +67,12 @@ def reference_in_blocks(
 ) -> tuple[Tensor, Tensor]:
     """Fill ``out`` and ``gamma_out`` block by block; return deviation and norm."""
     size, device = gradients.shape[1], gradients.device
-    block = _BLOCK if device.type == "cpu" else max(size, 1)
     sums = torch.zeros(2, dtype=torch.float64, device=device)
-    for start in range(0, size, block):
-        part = slice(start, min(start + block, size))
-        length = part.stop - start
-        uniform = (
-            uniform_range(seed, step, offset + start, length, device=device)
-            if draw == "sample"
-            else None
-        )
+    for part in _blocks(size, device):
+        uniform = None
+        if draw == "sample":
+            length = part.stop - part.start
+            uniform = uniform_range(seed, step, offset + part.start, length, device=device)
         update, new_gamma, deviation, norm = reference(
             gradients[:, part],
             penalty_gradient[part],
@@ -90,3 +86,21 @@ def reference_in_blocks(
         out[part], gamma_out[part] = update, new_gamma
         sums = sums + torch.stack([deviation, norm])
     return sums[0], sums[1]
+
+
+def cost_in_blocks(
+    gradients: Tensor, penalty_gradient: Tensor, *, candidates: str, beta: float | Tensor
+) -> Tensor:
+    """Return the costs' magnitude m [P]: see ``cost_magnitude``."""
+    magnitude = torch.empty_like(gradients[0])
+    for part in _blocks(len(magnitude), gradients.device):
+        plus, minus = make_candidates(gradients[:, part], candidates)
+        magnitude[part] = cost_magnitude(
+            gradients[:, part], penalty_gradient[part], plus, minus, beta=beta
+        )
+    return magnitude
+
+
+def _blocks(size: int, device: torch.device) -> list[slice]:
+    block = _BLOCK if device.type == "cpu" else max(size, 1)
+    return [slice(start, min(start + block, size)) for start in range(0, size, block)]

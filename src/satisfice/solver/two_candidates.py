@@ -21,8 +21,11 @@ __all__ = [
 
 def check_iterations(iterations: int | None) -> None:
     """Refuse a number of iterations below 1; None is the exact limit."""
-    if iterations is not None:
-        in_range("iterations", iterations, 1)
+    if iterations is None:
+        return
+    if not isinstance(iterations, int):
+        raise UserError(f"iterations={iterations!r} must be a whole number, or None for the limit.")
+    in_range("iterations", iterations, 1)
 
 
 def log_odds_shifts(
@@ -37,12 +40,13 @@ def log_odds_shifts(
     """Return Δ_e = (c_e(G₋) − c_e(G₊))/γ of shape [E, ...], and 0 where γ is zero or subnormal.
 
     It is formed as (G₊−G₋)·(β(2g_e−G₊−G₋) + q)/γ: the difference of two rounded costs loses digits.
+    Where γ is infinite, because a cost was, Δ is NaN, so that the step is seen not to be finite.
     """
     shape = plus.shape
     gamma = torch.as_tensor(gamma, dtype=plus.dtype, device=plus.device).expand(shape)
     alive = ~(gamma < torch.finfo(plus.dtype).tiny)
     shifts = (plus - minus) * (beta * (2 * gradients - plus - minus) + penalty_gradient)
-    return torch.where(alive, shifts / torch.where(alive, gamma, 1.0), 0.0)
+    return torch.where(alive, shifts / torch.where(alive, gamma, 1.0) + (gamma - gamma), 0.0)
 
 
 def probability(shifts: Tensor, *, iterations: int | None = 25) -> Tensor:

@@ -46,7 +46,7 @@ def sdg_update(
     penalty_gradient
         q = ∇(λ·Penalty), ``[P]``.
     gamma
-        γ before this step, ``[P]`` or broadcasting to it. It is not written to.
+        γ before this step, ``[P]`` or one number. It is not written to.
     beta
         β^t.
     rate
@@ -67,7 +67,8 @@ def sdg_update(
     Returns
     -------
     update, gamma
-        ``[P]``, in float32 or wider. A dead coordinate (γ zero or subnormal) has the update g.
+        ``[P]``, in float32 or wider. A dead coordinate (γ below the smallest normal number) has
+        the update g.
     deviation, norm
         ‖E[G] − g‖² and ‖g‖², float64 scalars.
     """
@@ -85,6 +86,10 @@ def sdg_update(
         )
     gradients, q = widened(gradients.detach()), widened(penalty_gradient.detach())
     shape, dtype = q.shape, gradients.dtype
+    if gamma.shape not in (shape, torch.Size([]), torch.Size([1])):
+        raise UserError(
+            f"gamma must have shape {list(shape)} or be one number, not {list(gamma.shape)}."
+        )
     gamma = gamma.detach().to(dtype).expand(shape)
     update = _buffer("out", out, gradients)
     new_gamma = _buffer("gamma_out", gamma_out, gradients)
