@@ -206,3 +206,14 @@ def test_a_gamma_that_is_not_positive_is_refused(gamma: float) -> None:
 def test_no_iteration_is_refused() -> None:
     with pytest.raises(ValueError, match="iterations=0 must be >= 1"):
         blahut_arimoto(torch.zeros(2, 2), gamma=1.0, iterations=0)
+
+
+def test_a_gamma_that_rounds_to_zero_picks_the_cheapest() -> None:
+    conditional, marginal = blahut_arimoto(torch.tensor([[1.0, 0.0], [2.0, 0.5]]), gamma=1e-50)
+    assert conditional.tolist() == [[0.0, 1.0], [0.0, 1.0]]
+    assert marginal.tolist() == [0.0, 1.0]
+
+
+def test_a_prior_of_another_length_is_refused() -> None:
+    with pytest.raises(ValueError, match="prior must have 3 values"):
+        blahut_arimoto(torch.ones(2, 3), gamma=1.0, prior=torch.ones(2))

@@ -102,13 +102,13 @@ def test_a_single_corner_is_a_step() -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(40,), (2, 40)])
-def test_the_curve_keeps_dtype_and_device(
+def test_the_curve_is_float64_and_keeps_the_device(
     shape: tuple[int, ...], dtype: torch.dtype, device: str
 ) -> None:
     penalty = torch.rand(shape, dtype=dtype, device=device)
     curve = penalty_distortion(penalty, 1 - penalty**2)
     for corner in (*curve, curve.at(0.5)):
-        assert corner.dtype == dtype
+        assert corner.dtype == torch.float64
         assert corner.device.type == device
 
 
@@ -130,3 +130,8 @@ def test_shapes_that_differ_are_refused() -> None:
 def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match=r"must have shape \[K\] or \[2, P\], not"):
         penalty_distortion(torch.zeros(shape), torch.zeros(shape))
+
+
+def test_nan_is_refused() -> None:
+    with pytest.raises(ValueError, match="must not hold NaN"):
+        penalty_distortion(torch.tensor([1.0, torch.nan]), torch.tensor([0.0, 1.0]))

@@ -50,6 +50,53 @@ def test_golden_running_mean(golden: dict[str, Any]) -> None:
         assert mean == pytest.approx(expected, rel=1e-10)
 
 
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 2e-6)])
+def test_golden_running_mean_by_its_class(
+    golden: dict[str, Any], dtype: torch.dtype, tolerance: float, device: str
+) -> None:
+    recorded = golden["running_mean"]
+    mean, yes = RunningMean(floor=recorded["rate"]), torch.tensor(True, device=device)
+    for value, expected in zip(recorded["values"], recorded["means"], strict=True):
+        proposed = mean.propose(torch.tensor(value, dtype=dtype, device=device))
+        assert float(proposed) == pytest.approx(expected, abs=tolerance)
+        mean.commit(yes)
+
+
+def test_nothing_proposed_is_nothing_committed() -> None:
+    mean = RunningMean()
+    mean.current(torch.ones(2))
+    mean.commit(torch.tensor(True))
+    assert mean.state_dict()["n"] == 0
+    assert mean.state_dict()["value"].tolist() == [0.0, 0.0]
+    mean.propose(torch.ones(2))
+    for _ in range(2):
+        mean.commit(torch.tensor(True))
+    assert mean.state_dict()["n"] == 1
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_committing_without_waiting_does_the_same(
+    keep: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What an accelerator does, on the CPU: a choice of tensors, not a branch."""
+    waiting, other = RunningMean(), RunningMean()
+    for mean in (waiting, other):
+        mean.propose(torch.tensor([1.0, 2.0]))
+        mean.commit(torch.tensor(True))
+        mean.propose(torch.tensor([5.0, 7.0]))
+    waiting.commit(torch.tensor(keep))
+    monkeypatch.setattr("satisfice.solver.gamma._may_wait", lambda _: False)
+    other.commit(torch.tensor(keep))
+    assert torch.equal(waiting.state_dict()["value"], other.state_dict()["value"])
+    assert waiting.state_dict()["n"] == other.state_dict()["n"] == 1 + keep
+
+
+@pytest.mark.parametrize("state", [{}, {"n": 1}, {"n": 1, "value": None, "more": 2}])
+def test_another_state_is_refused(state: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="a running mean's state has"):
+        RunningMean().load_state_dict(state)
+
+
 def test_the_default_rate_stops_at_one_hundredth() -> None:
     assert [running_rate(n) for n in (1, 4, 100, 500)] == [1.0, 0.25, 0.01, 0.01]
 

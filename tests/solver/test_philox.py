@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from satisfice.solver import philox4x32, uniform, uniform_range
+from satisfice.solver.philox import uniform_words
 
 FULL = 0xFFFFFFFF
 
@@ -109,3 +110,28 @@ def test_the_global_random_state_is_untouched() -> None:
     uniform_range(1, 2, 3, 4)
     uniform(1, 2, torch.arange(4))
     torch.testing.assert_close(torch.get_rng_state(), before, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int16, torch.uint8])
+def test_any_integer_names_a_coordinate(dtype: torch.dtype) -> None:
+    coordinates = torch.arange(100)
+    assert torch.equal(uniform(3, 4, coordinates.to(dtype)), uniform(3, 4, coordinates))
+
+
+@pytest.mark.parametrize(
+    ("seed", "step", "words"),
+    [(-1, 1, "seed=-1"), (2**64, 1, "seed="), (0, -1, "step=-1"), (0, 2**32, "step=")],
+)
+def test_what_does_not_fit_the_counter_is_refused(seed: int, step: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        uniform(seed, step, torch.arange(4))
+    with pytest.raises(ValueError, match=words):
+        uniform_range(seed, step, 0, 4)
+
+
+def test_words_from_a_counter_on_the_device_are_the_same(device: str) -> None:
+    seed, step, start = 2**64 - 3, 2**32 - 1, 4 * (2**32 + 7)
+    first = start // 4
+    counter = [seed & 0xFFFFFFFF, seed >> 32, step, first & 0xFFFFFFFF, first >> 32]
+    found = uniform_words(torch.tensor(counter, device=device), 5)
+    assert torch.equal(found.cpu(), uniform_range(seed, step, start, 20))

@@ -107,6 +107,23 @@ def test_golden_probabilities_in_float32(name: str, golden: dict[str, Any], devi
             assert ((gap <= tolerances[iterations]) | (largest == 0)).all()
 
 
+@pytest.mark.parametrize("name", ["two_candidates", "two_candidates_hard"])
+def test_golden_shifts_in_float32_solve_to_what_float64_makes_of_them(
+    name: str, golden: dict[str, Any]
+) -> None:
+    """The solver by itself: the same shifts, as float32 has them, in both dtypes."""
+    for vector in golden[name]:
+        given = golden_step(vector, torch.float32)
+        g, q, gamma = given["gradients"], given["penalty_gradient"], given["gamma"]
+        plus, minus = candidates(g, given["candidates"])
+        shifts = log_odds_shifts(g, q, plus, minus, beta=given["beta"], gamma=gamma)
+        narrow, wide = probability(shifts), probability(shifts.double())
+        torch.testing.assert_close(narrow.double(), wide, rtol=0, atol=1e-6)
+        narrow = probability(shifts, iterations=None).double()
+        away = (narrow - probability(shifts.double(), iterations=None)).abs()
+        assert (away <= limit_tolerance(shifts.double(), torch.float32)).all()
+
+
 @pytest.mark.parametrize("iterations", SOLVERS)
 def test_golden_dead_coordinates_in_float32(iterations: int | None, golden: dict[str, Any]) -> None:
     dead = [vector for vector in golden["two_candidates_hard"] if vector["gamma"] == 0]
@@ -264,3 +281,12 @@ def test_shifts_without_a_domain_are_refused(shape: tuple[int, ...]) -> None:
 def test_an_unknown_kind_of_candidates_is_refused() -> None:
     with pytest.raises(ValueError, match="candidates='sign' is not known"):
         sign_probability(torch.zeros(2, 3), torch.zeros(3), beta=1, gamma=1, candidates="sign")
+
+
+def test_an_infinite_gamma_makes_the_shift_nan() -> None:
+    """A cost overflowed: the step must be seen not to be finite."""
+    g = torch.tensor([[1.0, 1.0], [2.0, 2.0]])
+    gamma = torch.tensor([torch.inf, 1.0])
+    p = sign_probability(g, g[0], beta=1.0, gamma=gamma)
+    assert p[0].isnan()
+    assert p[1].isfinite()

@@ -298,3 +298,9 @@ def test_shapes_that_do_not_fit_are_refused(
 ) -> None:
     with pytest.raises(ValueError, match=words):
         update_of(Step(torch.zeros(gradients), torch.zeros(penalty_gradient), 1.0))
+
+
+def test_a_gamma_of_another_shape_is_refused() -> None:
+    g = torch.ones(2, 3)
+    with pytest.raises(ValueError, match=r"gamma must have shape \[3\] or be one number"):
+        sdg_update(g, g[0], torch.ones(2), beta=1.0, rate=0.1, seed=0, step=1)

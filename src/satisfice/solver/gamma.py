@@ -116,7 +116,7 @@ class RunningMean:
         if self._value is None or not self._proposed:
             return
         self._n = self._n + finite
-        if finite.device.type == "cpu":
+        if _may_wait(finite):
             if finite:
                 self._value, self._spare = self.spare, self._value
         else:
@@ -136,3 +136,8 @@ class RunningMean:
         value = state["value"]
         self._value = None if value is None else value.clone()
         self._spare, self._proposed = None, False
+
+
+def _may_wait(flag: Tensor) -> bool:
+    """Say whether a branch on ``flag`` costs nothing."""
+    return flag.device.type == "cpu"
