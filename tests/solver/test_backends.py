@@ -174,8 +174,9 @@ def test_numba_is_imported_only_when_it_is_used() -> None:
         "assert not loaded(), loaded()\n"
         "sdg_update(torch.ones(2, 3), torch.ones(3), torch.zeros(3), beta=1.0, rate=1.0, seed=1,\n"
         "           step=1, backend='reference')\n"
-        "assert choose_backend('cpu') == 'numba'\n"
         "assert not loaded(), loaded()\n"
+        "assert choose_backend('cpu') == 'numba'\n"
+        "assert 'numba' in loaded()\n"
     )
 
 
@@ -264,3 +265,25 @@ def test_one_gamma_for_many_coordinates_is_that_gamma_for_each(segments: int) ->
     found = run(case, backend="numba")
     same(found[1], shared)
     assert assert_agrees(case, found, run(case, backend="reference")).flips == 0
+
+
+# What fits no counter is refused on every path
+
+
+@pytest.mark.parametrize("backend", ["numba", "compile", "reference"])
+@pytest.mark.parametrize(
+    ("counter", "words"),
+    [
+        ({"seed": -1}, "seed=-1"),
+        ({"seed": 2**64}, "seed="),
+        ({"step": 2**32}, "step="),
+        ({"offset": -1}, "offset=-1"),
+    ],
+)
+@pytest.mark.parametrize("draw", ["sample", "expectation"])
+def test_what_fits_no_counter_is_refused(
+    counter: dict[str, int], words: str, draw: str, backend: str, paths: list[str]
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        run(some_pass(draw=draw), backend=backend, **counter)
+    assert not paths

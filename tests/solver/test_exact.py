@@ -120,3 +120,10 @@ def test_nan_stays_nan(domains: int) -> None:
     p = exact_limit(s)
     assert p[0].isnan()
     assert not p[1].isnan()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_subnormal_shift_counts_as_none(dtype: torch.dtype) -> None:
+    tiny = torch.finfo(dtype).tiny / 8
+    s = torch.tensor([[tiny], [-1.0], [1.1]], dtype=dtype)
+    torch.testing.assert_close(exact_limit(s), exact_limit(s[1:]))

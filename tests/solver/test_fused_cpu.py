@@ -95,7 +95,7 @@ def test_every_number_of_domains(domains: int, iterations: int | None) -> None:
     compare(case)
 
 
-@pytest.mark.parametrize("size", [1, 2, 63, 64, 65, 127, 128, 511, 513, 1023, 1024, 1025, 3333])
+@pytest.mark.parametrize("size", [0, 1, 2, 63, 64, 65, 127, 128, 511, 513, 1023, 1024, 1025, 3333])
 def test_every_size(size: int) -> None:
     for offset in range(4):
         assert compare(some_pass(3, size, offset=offset)).flips == 0
@@ -253,8 +253,7 @@ def test_narrow_gradients_are_widened_on_the_way_in(
     [
         {"seed": 0, "step": 0, "offset": 0},
         {"seed": 2**64 - 1, "step": 2**32 - 1},
-        {"seed": -1},
-        {"seed": 2**63, "step": 2**32},
+        {"seed": 2**63},
         {"offset": 2**34 - 700},  # the index of a block of four passes 2³² inside
         {"offset": 2**40 + 3},
         {"beta": torch.tensor(0.3), "rate": torch.tensor(0.5, dtype=torch.float64)},

@@ -239,6 +239,15 @@ def test_a_folder_of_someone_else_is_not_used(
     assert not was_found(tiny())
 
 
+def test_without_a_home_every_process_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(_: Path) -> Path:
+        raise RuntimeError("no home directory")
+
+    monkeypatch.delenv("SATISFICE_CACHE", raising=False)
+    monkeypatch.setattr(Path, "expanduser", nowhere)
+    assert not was_found(tiny())
+
+
 # Damage
 
 
@@ -247,7 +256,7 @@ def damaged(content: bytes, how: str) -> bytes:
 
 
 @pytest.mark.parametrize("how", ["emptied", "cut", "other"])
-@pytest.mark.parametrize("name", ["kernel.1.nbc"])
+@pytest.mark.parametrize("name", ["kernel.1.nbc", "kernel.nbi"])
 def test_a_damaged_file_is_written_anew(name: str, how: str, folder: Path) -> None:
     tiny()
     (path,) = folder.rglob(name)

@@ -8,6 +8,7 @@ import os
 import pickle
 import signal
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -147,14 +148,21 @@ def test_threads_are_kept_for_the_next_call() -> None:
 def test_an_exception_in_a_range_is_raised_in_the_caller(
     failing: int, kind: type[BaseException]
 ) -> None:
-    def work(first: int, last: int) -> None:
-        if first <= failing < last:
-            raise kind("of this range")
-
     ended: list[int] = []
+
+    def work(first: int, last: int) -> None:
+        try:
+            if first <= failing < last:
+                raise kind("of this range")
+            time.sleep(0.05)
+        finally:
+            ended.append(first)
+
     with torch_threads(3):
         with pytest.raises(kind, match="of this range"):
             threads.share(work, 3)
+        assert sorted(ended) == [0, 1, 2]  # nothing is still being written
+        ended.clear()
         threads.share(lambda first, _: ended.append(first), 3)
     assert sorted(ended) == [0, 1, 2]  # the pool still works
 

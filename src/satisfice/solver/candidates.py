@@ -49,7 +49,7 @@ def candidates(gradients: Tensor, kind: str = "split") -> tuple[Tensor, Tensor]:
 
 def ordered_mean(values: Tensor) -> Tensor:
     """Mean over the first dimension, added in the order of the domains as the fused kernel does."""
-    total = values[0]
-    for value in values[1:]:
+    total = torch.zeros_like(values[0])
+    for value in values:
         total = total + value
     return total / len(values)

@@ -61,7 +61,7 @@ def _two(shifts: Tensor) -> Tensor:
 
 def _three(shifts: Tensor) -> Tensor:
     """The root of a quadratic between 0 and 1, in the form that does not cancel."""
-    zero = shifts == 0
+    zero = shifts.abs() < torch.finfo(shifts.dtype).tiny  # 1/Δ would be infinite
     a = torch.where(zero, 0.0, _roots(torch.where(zero, 1.0, shifts)))
     pair = -a.sum(0) / 2  # one Δ is 0, says nothing, and leaves two domains
 

@@ -23,8 +23,9 @@ from satisfice.solver.kernel_cache import keep_on_disk
 __all__ = ["fused_cpu"]
 
 _CHUNK = 1024  # coordinates whose sums are added apart, so that no sum depends on the threads
-_CACHE_BYTES = 32 << 10  # a small L1 cache
+_CACHE_BYTES = 128 << 10  # a share of L2: longer loops gain more than L1 would
 _PADDING = 16  # values: rows a power of two apart would share their place in the cache
+_LARGEST_BLOCK = 1024
 
 _exact = numba.njit(**INNER)  # rounds as the reference does
 # Sums of squares may be added in any order; infinities and NaN stay what they are.
@@ -55,7 +56,7 @@ def fused_cpu(
     domains, size = gradients.shape
     if size and gradients.stride(1) != 1:
         gradients = gradients.contiguous()
-    stride = gradients.stride(0) if domains > 1 else size
+    stride = gradients.stride(0) if domains > 1 and size else size
     flat = gradients.as_strided(((domains - 1) * stride + size,), (1,))
     sums = torch.zeros((-(-size // _CHUNK), 2), dtype=torch.float64)
     real = np.float32 if gradients.dtype == torch.float32 else np.float64
@@ -89,7 +90,7 @@ def _scratch(domains: int, real: type[np.floating[Any]]) -> tuple[Any, Any, Any]
     rows = TERMS + 2 * (domains + (domains & 1))
     item = np.dtype(real).itemsize
     block = 64
-    while block < 512 and 2 * block * rows * item <= _CACHE_BYTES:
+    while block < _LARGEST_BLOCK and 2 * block * rows * item <= _CACHE_BYTES:
         block *= 2
     work = np.zeros((rows, block + _PADDING), real)
     work[TERMS + 1 :: 2] = 1

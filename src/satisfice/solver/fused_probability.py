@@ -80,24 +80,39 @@ def make_iterations(dtype: type[np.floating[Any]]) -> Any:
     terms = _terms(dtype)
     half, zero, one = dtype(0.5), dtype(0), dtype(1)
 
-    @_fused
-    def iterate(work, power, n, domains, iterations):
-        """p ← p + p(1−p)·f'(p)/E, with one division for four domains.
+    # Three functions, because the compiler vectorises short ones.
 
-        No product of four denominators is small: each is at least about 1/E, since p cannot come
-        near an end that a domain forbids.
-        """
-        for e in range(domains):
-            terms(work[TERMS + 2 * e], work[TERMS + 2 * e + 1], work[5], power, n)
-        p, slope, share = work[3], work[4], one / dtype(domains)
-        fours, rest = domains // 4, domains % 4
-        for i in range(n):
-            p[i] = half
+    @_fused
+    def two(work, n, iterations, share):
+        p, v0, b0, v1, b1 = work[3], work[TERMS], work[TERMS + 1], work[TERMS + 2], work[TERMS + 3]
+        for _ in range(iterations):
+            for i in range(n):
+                x = p[i]
+                d0, d1 = b0[i] + x * v0[i], b1[i] + x * v1[i]
+                p[i] = x + x * (one - x) * ((v0[i] * d1 + v1[i] * d0) / (d0 * d1) * share)
+
+    @_fused
+    def four(work, n, iterations, share):
+        p, v0, b0, v1, b1 = work[3], work[TERMS], work[TERMS + 1], work[TERMS + 2], work[TERMS + 3]
+        v2, b2, v3, b3 = work[TERMS + 4], work[TERMS + 5], work[TERMS + 6], work[TERMS + 7]
+        for _ in range(iterations):
+            for i in range(n):
+                x = p[i]
+                d0, d1 = b0[i] + x * v0[i], b1[i] + x * v1[i]
+                d2, d3 = b2[i] + x * v2[i], b3[i] + x * v3[i]
+                d01, d23 = d0 * d1, d2 * d3
+                top = (v0[i] * d1 + v1[i] * d0) * d23 + (v2[i] * d3 + v3[i] * d2) * d01
+                p[i] = x + x * (one - x) * (top / (d01 * d23) * share)
+
+    @_fused
+    def many(work, n, domains, iterations, share):
+        p, slope = work[3], work[4]
+        fours, rest = (domains + 1) // 4, (domains + 1) % 4
         for _ in range(iterations):
             for i in range(n):
                 slope[i] = zero
-            for four in range(fours):
-                e = TERMS + 8 * four
+            for k in range(fours):
+                e = TERMS + 8 * k
                 v0, v1, v2, v3 = work[e], work[e + 2], work[e + 4], work[e + 6]
                 b0, b1, b2, b3 = work[e + 1], work[e + 3], work[e + 5], work[e + 7]
                 for i in range(n):
@@ -107,8 +122,8 @@ def make_iterations(dtype: type[np.floating[Any]]) -> Any:
                     d01, d23 = d0 * d1, d2 * d3
                     top = (v0[i] * d1 + v1[i] * d0) * d23 + (v2[i] * d3 + v3[i] * d2) * d01
                     slope[i] += top / (d01 * d23)
-            for two in range((rest + 1) // 2):
-                e = TERMS + 8 * fours + 4 * two
+            if rest > 1:
+                e = TERMS + 8 * fours
                 v0, b0, v1, b1 = work[e], work[e + 1], work[e + 2], work[e + 3]
                 for i in range(n):
                     x = p[i]
@@ -116,6 +131,25 @@ def make_iterations(dtype: type[np.floating[Any]]) -> Any:
                     slope[i] += (v0[i] * d1 + v1[i] * d0) / (d0 * d1)
             for i in range(n):
                 p[i] += p[i] * (one - p[i]) * (slope[i] * share)
+
+    @_fused
+    def iterate(work, power, n, domains, iterations):
+        """p ← p + p(1−p)·f'(p)/E, with one division for four domains.
+
+        No product of four denominators is small: each is at least about 1/E, since p cannot come
+        near an end that a domain forbids.
+        """
+        for e in range(domains):
+            terms(work[TERMS + 2 * e], work[TERMS + 2 * e + 1], work[5], power, n)
+        p, share = work[3], one / dtype(domains)
+        for i in range(n):
+            p[i] = half
+        if domains < 3:
+            two(work, n, iterations, share)
+        elif domains < 5:
+            four(work, n, iterations, share)
+        else:
+            many(work, n, domains, iterations, share)
 
     return iterate
 

@@ -61,11 +61,12 @@ def keep_on_disk(dispatcher: Any, name: str, sources: tuple[str, ...]) -> None:
     digest = hashlib.sha256(repr((*parts, codegen.magic_tuple())).encode())
     for source in sources:
         digest.update(Path(source).read_bytes())
-    folder = cache_folder() / f"{name}-{digest.hexdigest()[:16]}"
     with contextlib.suppress(OSError, RuntimeError):  # no home, no permission: compile each time
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if _ours_alone(folder):
-        dispatcher._cache = _Cache(dispatcher.py_func, folder)
+        folder = cache_folder() / f"{name}-{digest.hexdigest()[:16]}"
+        with contextlib.suppress(OSError):  # it may be there and only not be ours to write
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _ours_alone(folder):
+            dispatcher._cache = _Cache(dispatcher.py_func, folder)
 
 
 def _ours_alone(folder: Path) -> bool:
@@ -99,6 +100,14 @@ class _Files(CompileResultCacheImpl):
         self._filename_base = "kernel"
 
 
+class _Index(IndexDataCacheFile):
+    def _load_index(self) -> Any:
+        try:
+            return super()._load_index()  # type: ignore[no-untyped-call]
+        except Exception:
+            return {}
+
+
 class _Cache(FunctionCache):
     """Numba's cache of one function, in a folder of our choice, for one variant."""
 
@@ -107,7 +116,7 @@ class _Cache(FunctionCache):
         self._py_func = function
         self._impl = _Files(folder)
         self._cache_path = str(folder)
-        self._cache_file = IndexDataCacheFile(self._cache_path, "kernel", "")
+        self._cache_file = _Index(self._cache_path, "kernel", "")  # type: ignore[no-untyped-call]
         self._enabled = True
 
     def _index_key(self, sig: Any, codegen: Any) -> tuple[Any, ...]:

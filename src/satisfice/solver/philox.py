@@ -7,7 +7,7 @@ from torch import Tensor
 
 from satisfice.errors import in_range
 
-__all__ = ["philox4x32", "uniform", "uniform_range", "uniform_words"]
+__all__ = ["check_counter", "philox4x32", "uniform", "uniform_range", "uniform_words"]
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_INCREMENTS = (0x9E3779B9, 0xBB67AE85)
@@ -60,7 +60,8 @@ def _to_unit(words: Tensor) -> Tensor:
     return (words >> 8).to(torch.float32) * 2.0**-24
 
 
-def _check(seed: int, step: int, stream: int) -> None:
+def check_counter(seed: int, step: int, stream: int = 0) -> None:
+    """Refuse what does not fit the counter: 64 bits of seed, 32 of step and stream."""
     in_range("seed", seed, 0, 2**64 - 1)
     in_range("step", step, 0, _MASK)
     in_range("stream", stream, 0, _MASK)
@@ -91,7 +92,7 @@ def uniform(seed: int, step: int, coordinates: Tensor, *, stream: int = 0) -> Te
     -------
     float32, of the shape of ``coordinates``; every value is exact in float32.
     """
-    _check(seed, step, stream)
+    check_counter(seed, step, stream)
     coordinates = coordinates.long()
     words = _words(_key(seed), step, coordinates >> 2, stream)
     return _to_unit(words.gather(-1, (coordinates & 3).unsqueeze(-1)).squeeze(-1))
@@ -107,7 +108,7 @@ def uniform_range(
     device: torch.device | str | None = None,
 ) -> Tensor:
     """``uniform`` for the coordinates start, …, start + length − 1, at a quarter of its work."""
-    _check(seed, step, stream)
+    check_counter(seed, step, stream)
     first, last = start >> 2, (start + length + 3) >> 2
     block = torch.arange(first, last, dtype=torch.int64, device=device)
     words = _words(_key(seed), step, block, stream).reshape(-1)

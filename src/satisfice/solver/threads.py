@@ -39,8 +39,9 @@ def share(work: Callable[[int, int], None], parts: int) -> None:
     for job in jobs[1:]:
         _jobs.put(job)
     jobs[0]()
-    for job in jobs:
-        job.wait()
+    errors = [error for error in [job.wait() for job in jobs] if error is not None]
+    if errors:
+        raise errors[0]
 
 
 class _Range:
@@ -60,10 +61,9 @@ class _Range:
         finally:
             self._done.release()
 
-    def wait(self) -> None:
+    def wait(self) -> BaseException | None:
         self._done.acquire()
-        if self._error is not None:
-            raise self._error
+        return self._error
 
 
 def _ensure(count: int) -> None:

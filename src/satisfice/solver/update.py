@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import warnings
 from functools import cache
 
 import torch
 from torch import Tensor
 
-from satisfice.errors import UserError, one_of
+from satisfice.errors import UserError, in_range, one_of
 from satisfice.solver.candidates import CANDIDATES, widened
+from satisfice.solver.philox import check_counter
 from satisfice.solver.reference import reference_in_blocks
 from satisfice.solver.two_candidates import check_iterations
 
@@ -75,6 +75,8 @@ def sdg_update(
     one_of("candidates", candidates, CANDIDATES)
     one_of("draw", draw, DRAWS)
     check_iterations(iterations)
+    check_counter(seed, step)
+    in_range("offset", offset, 0, 2**63 - 1)
     if gradients.dim() != 2 or not len(gradients):
         raise UserError(
             f"gradients must have shape [E, P] with E >= 1, not {list(gradients.shape)}."
@@ -143,8 +145,13 @@ def choose_backend(device: torch.device | str, backend: str = "auto") -> str:
     return "reference"
 
 
+@cache
 def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None
+    try:
+        import numba  # noqa: F401 - it may be installed and refuse this version of NumPy
+    except ImportError:
+        return False
+    return True
 
 
 @cache
