@@ -101,7 +101,7 @@ def _scratch(domains: int, real: type[np.floating[Any]]) -> tuple[Any, Any, Any]
 @cache
 def _compiled(real: type[np.floating[Any]], exact: bool) -> Callable[..., None]:
     """Return the compiled kernel; its first call compiles it, or reads it from disk."""
-    options: dict[str, Any] = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
+    options = {**INNER, "no_cpython_wrapper": False, "nogil": True}
     dispatcher: Any = numba.njit(**options)(_make_kernel(real, exact))
     name = f"{np.dtype(real).name}-{'exact' if exact else 'iterations'}"
     keep_on_disk(dispatcher, name, (__file__, make_limit.__code__.co_filename))

@@ -22,6 +22,7 @@ INNER: dict[str, Any] = {
     "error_model": "numpy",  # x/0 is infinite, and no branch
     "no_cpython_wrapper": True,
     "no_cfunc_wrapper": True,
+    "_nrt": False,  # nothing is allocated, so nothing is counted
 }
 _NEWTON_STEPS = 12
 # 1e-6 is asked of p, so products may be fused with sums. No other liberty is taken.

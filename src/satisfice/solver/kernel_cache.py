@@ -123,8 +123,9 @@ class _Cache(FunctionCache):
         return (sig, codegen.magic_tuple())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
+        # Numba would first set up its compiler, 0.2 s that code from disk has no use for.
         try:
-            return super().load_overload(sig, target_context)  # type: ignore[no-untyped-call]
+            return self._load_overload(sig, target_context)  # type: ignore[no-untyped-call]
         except Exception:
             return None
 
