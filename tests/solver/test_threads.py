@@ -25,6 +25,22 @@ PATIENCE = 120  # seconds, after which what hangs is a failure; nothing else dep
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 
 
+@pytest.fixture(params=["team", "own"], autouse=True)
+def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Run every test on torch's OpenMP team and on threads of our own."""
+    if request.param == "own":
+        monkeypatch.setattr(threads, "_team", lambda: None)
+    elif threads._team() is None:
+        pytest.skip("torch has no GNU OpenMP here")
+    return str(request.param)
+
+
+@pytest.fixture
+def own(path: str) -> None:
+    if path != "own":
+        pytest.skip("about threads of our own")
+
+
 @pytest.fixture
 def two_threads() -> Iterator[None]:
     torch.set_num_threads(2)
@@ -115,6 +131,7 @@ def test_ranges_run_at_once() -> None:
     assert met == [1, 1]
 
 
+@pytest.mark.usefixtures("own")
 @pytest.mark.usefixtures("two_threads")
 def test_the_caller_takes_the_first_range() -> None:
     takers: dict[int, int] = {}
@@ -130,6 +147,7 @@ def test_with_one_thread_nothing_leaves_the_caller() -> None:
     assert takers == {threading.get_ident()}
 
 
+@pytest.mark.usefixtures("own")
 @pytest.mark.usefixtures("two_threads")
 def test_threads_are_kept_for_the_next_call() -> None:
     def ours() -> set[threading.Thread]:
@@ -265,6 +283,7 @@ def test_the_kernel_from_two_threads_at_once() -> None:
 # After a fork
 
 
+@pytest.mark.usefixtures("own")
 @needs_fork
 @pytest.mark.usefixtures("two_threads")
 def test_a_forked_child_has_no_threads_of_the_pool_and_makes_its_own() -> None:
@@ -356,3 +375,46 @@ def test_the_kernel_in_a_forked_process_of_multiprocessing() -> None:
         process.join(PATIENCE)
         process.kill()
     assert process.exitcode == 0
+
+
+# Which threads
+
+
+def test_the_team_is_torchs_and_a_forked_child_has_none(
+    path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    for name in ("_by_team", "_by_threads"):
+        by = getattr(threads, name)
+
+        def spy(*arguments: Any, name: str = name, by: Callable[..., None] = by) -> None:
+            ran.append(name)
+            by(*arguments)
+
+        monkeypatch.setattr(threads, name, spy)
+    expected = "_by_team" if path == "team" else "_by_threads"
+    assert ranges(2, 4) == [(0, 2), (2, 4)]
+    assert ran == [expected]
+
+    def child() -> list[str]:
+        ran.clear()
+        ranges(2, 4)
+        return ran
+
+    assert in_child(child) == ["_by_threads"]
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_range_that_the_team_did_not_run_is_run(lost: int) -> None:
+    """An interrupt may come between taking a range and running it."""
+
+    class Team:
+        @staticmethod
+        def GOMP_parallel(body: Any, *_: Any) -> None:  # noqa: N802 - the library's name
+            if not lost:
+                body(None)
+
+    found: list[tuple[int, int]] = []
+    jobs = [threads._Range(lambda a, b: found.append((a, b)), k, k + 1) for k in range(2)]
+    threads._by_team(Team, jobs)
+    assert found == [(0, 1), (1, 2)]

@@ -1,79 +1,127 @@
-"""A few threads for kernels that release the interpreter, as many as torch uses.
+"""Threads for kernels that release the interpreter, as many as torch uses.
 
-Numba's own threading layers are of no use here: one kills a forked child, the other aborts when two
-threads call at once.
+Where torch runs on GNU OpenMP, its own team does the work: after each of torch's operations that
+team spins for milliseconds, and a thread of ours would share a core with it (measured in
+docs/decisions/0003). Elsewhere, and in a forked child, which has inherited no team, a few threads
+of our own do. Numba's threading layers are of no use here: one kills a forked child, the other
+aborts when two threads call at once.
 """
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 import torch
 
 __all__ = ["share"]
 
 _Job = Callable[[], None]
+_BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _lock = threading.Lock()
 _jobs: SimpleQueue[_Job] = SimpleQueue()
 _workers = 0
+_forked = False
 _forks_watched = False
 
 
 def share(work: Callable[[int, int], None], parts: int) -> None:
     """Call ``work(first, last)`` on ranges that make up 0 … parts, one a thread; wait for all.
 
-    The caller's thread takes the first range. An exception in any range is raised here, once all
-    have ended.
+    An exception in any range is raised here, once all have ended.
     """
     threads = max(1, min(torch.get_num_threads(), parts))
     if threads == 1:
         work(0, parts)
         return
+    _watch_forks()
     cuts = [parts * i // threads for i in range(threads + 1)]
-    _ensure(threads - 1)
     jobs = [_Range(work, cuts[i], cuts[i + 1]) for i in range(threads)]
-    for job in jobs[1:]:
-        _jobs.put(job)
-    jobs[0]()
-    errors = [error for error in [job.wait() for job in jobs] if error is not None]
-    if errors:
-        raise errors[0]
+    team = None if _forked else _team()
+    if team is None:
+        _by_threads(jobs)
+    else:
+        _by_team(team, jobs)
+    for job in jobs:
+        if job.error is not None:
+            raise job.error
 
 
 class _Range:
-    """One range of a call, and whether it is done."""
+    """One range of a call, whether it is done, and what went wrong."""
 
     def __init__(self, work: Callable[[int, int], None], first: int, last: int) -> None:
         self._work, self._first, self._last = work, first, last
-        self._error: BaseException | None = None
-        self._done = threading.Lock()
-        self._done.acquire()
+        self.error: BaseException | None = None
+        self.done = False
+        self._ended = threading.Lock()
+        self._ended.acquire()
 
     def __call__(self) -> None:
         try:
             self._work(self._first, self._last)
-        except BaseException as error:
-            self._error = error
+        except BaseException as error:  # raised again where the call was made
+            self.error = error
         finally:
-            self._done.release()
+            self.done = True
+            self._ended.release()
 
-    def wait(self) -> BaseException | None:
-        self._done.acquire()
-        return self._error
+    def wait(self) -> None:
+        self._ended.acquire()
+
+
+@cache
+def _team() -> Any:
+    """Return the OpenMP library that torch has loaded, if it is GNU's; else None."""
+    if not torch.backends.openmp.is_available():
+        return None
+    try:
+        maps = Path("/proc/self/maps").read_text()
+        paths = {line.split()[-1] for line in maps.splitlines() if "/libgomp" in line}
+        if len(paths) != 1:
+            return None
+        library = ctypes.CDLL(paths.pop())
+        library.GOMP_parallel.restype = None
+        library.GOMP_parallel.argtypes = [_BODY, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    except (OSError, AttributeError):
+        return None
+    return library
+
+
+def _by_team(team: Any, jobs: list[_Range]) -> None:
+    waiting = iter(jobs)  # one step of a list's iterator is atomic
+
+    def body(_: int | None) -> None:
+        for job in waiting:
+            job()
+
+    team.GOMP_parallel(_BODY(body), None, len(jobs), 0)
+    for job in jobs:  # an interrupt may have come between taking a job and doing it
+        if not job.done:
+            job()
+
+
+def _by_threads(jobs: list[_Range]) -> None:
+    _ensure(len(jobs) - 1)
+    for job in jobs[1:]:
+        _jobs.put(job)
+    jobs[0]()
+    for job in jobs:
+        job.wait()
 
 
 def _ensure(count: int) -> None:
-    global _workers, _forks_watched
+    global _workers
     if _workers >= count:
         return
     with _lock:
-        if not _forks_watched:
-            os.register_at_fork(after_in_child=_forget)
-            _forks_watched = True
         while _workers < count:
             threading.Thread(target=_run, args=(_jobs,), daemon=True, name="satisfice").start()
             _workers += 1
@@ -84,7 +132,14 @@ def _run(jobs: SimpleQueue[_Job]) -> None:
         jobs.get()()
 
 
+def _watch_forks() -> None:
+    global _forks_watched
+    if not _forks_watched:
+        _forks_watched = True
+        os.register_at_fork(after_in_child=_forget)
+
+
 def _forget() -> None:
     """Start anew in a forked child, which has the queue but not the threads."""
-    global _jobs, _workers, _lock
-    _jobs, _workers, _lock = SimpleQueue(), 0, threading.Lock()
+    global _jobs, _workers, _lock, _forked
+    _jobs, _workers, _lock, _forked = SimpleQueue(), 0, threading.Lock(), True
