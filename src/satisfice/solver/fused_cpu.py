@@ -66,12 +66,19 @@ def fused_cpu(
     arrays = [t.numpy() for t in (*read, *written, sums)]
     price, pace = real(float(beta)), real(float(rate))
 
+    spare = _spare(domains, real)
+
     def work(first: int, last: int) -> None:
+        try:
+            scratch = spare.pop()
+        except IndexError:
+            scratch = _scratch(domains, real)
         kernel(
             arrays[0], stride, domains, *arrays[1:], first, last, price, pace,
-            candidates == "flip", iterations or 0, draw == "sample", np.uint64(seed & (2**64 - 1)),
-            step, offset, *_scratch(domains, real),
+            candidates == "flip", iterations or 0, draw == "sample", np.uint64(seed), step, offset,
+            *scratch,
         )  # fmt: skip
+        spare.append(scratch)
 
     threads.share(work, len(sums))
     for target, result in zip((out, gamma_out), written, strict=True):
@@ -79,6 +86,13 @@ def fused_cpu(
             target.copy_(result)
     deviation, norm = sums.sum(0).unbind()
     return deviation, norm
+
+
+@cache
+def _spare(domains: int, real: type[np.floating[Any]]) -> list[Any]:
+    """Return the scratch that no thread is using: a list's pop and append are atomic."""
+    del domains, real
+    return []
 
 
 def _scratch(domains: int, real: type[np.floating[Any]]) -> tuple[Any, Any, Any]:
@@ -191,9 +205,11 @@ def _costs(dtype: type[np.floating[Any]]) -> tuple[Any, Any]:
                     plus[i] += zero if g < zero else g
                     minus[i] += zero if g > zero else g
         for i in range(n):
-            plus[i] = plus[i] / count
-            minus[i] = -plus[i] if flip else minus[i] / count
-            mean[i] = plus[i] if flip else plus[i] + minus[i]
+            plus[i], minus[i] = plus[i] / count, minus[i] / count
+            mean[i] = plus[i] + minus[i]
+        if flip:
+            for i in range(n):
+                minus[i] = -plus[i]
         for e in range(domains):
             row = gradients[e * stride + start : e * stride + start + n]
             for i in range(n):

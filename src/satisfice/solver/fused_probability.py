@@ -156,10 +156,7 @@ def make_iterations(dtype: type[np.floating[Any]]) -> Any:
 
 
 def make_limit(dtype: type[np.floating[Any]]) -> Any:
-    """The exact limit: see exact.exact_limit, without its closed forms.
-
-    Newton's method takes one step for two domains, and few for three.
-    """
+    """The exact limit: see exact.exact_limit. Three domains take Newton's method, as more do."""
     terms = _terms(dtype)
     zero, half, one, two = dtype(0), dtype(0.5), dtype(1), dtype(2)
     near = dtype(np.finfo(dtype).eps ** 0.5)
@@ -170,10 +167,9 @@ def make_limit(dtype: type[np.floating[Any]]) -> Any:
         """Add one domain's expm1(−Δ) and expm1(Δ)."""
         for i in range(n):
             u = v[i]
-            one_end[i] += -u if u > zero else -u / small[i]
-        for i in range(n):
-            u = v[i]
-            zero_end[i] += u if u < zero else u / small[i]
+            large = u / small[i]
+            one_end[i] -= u if u > zero else large
+            zero_end[i] += u if u < zero else large
 
     @_fused
     def first_order(work, largest, first, squares, n, domains):
@@ -202,14 +198,8 @@ def make_limit(dtype: type[np.floating[Any]]) -> Any:
         Loops are short because a compiler gives up on loops over many arrays.
         """
         p, above, below, above2, below2 = work[3], work[4], work[5], work[6], work[7]
-        low, high, largest, first, state, t = (
-            work[8],
-            work[9],
-            work[10],
-            work[11],
-            work[12],
-            work[13],
-        )
+        low, high, largest, first = work[8], work[9], work[10], work[11]
+        state, t = work[12], work[13]
         for i in range(n):
             largest[i], above[i], below[i] = zero, zero, zero
         for e in range(domains):
@@ -233,7 +223,7 @@ def make_limit(dtype: type[np.floating[Any]]) -> Any:
             state[i] = -two if largest[i] < near else end
         for i in range(n):
             p[i], low[i], high[i] = half, zero, one
-        for _ in range(_NEWTON_STEPS):
+        for _ in range(0 if domains == 2 else _NEWTON_STEPS):
             for i in range(n):
                 above[i], below[i], above2[i], below2[i] = zero, zero, zero, zero
             for e in range(domains):
@@ -253,11 +243,9 @@ def make_limit(dtype: type[np.floating[Any]]) -> Any:
                 above[i] = one / x - one / y
                 below[i] = above2[i] / (x * x) + below2[i] / (y * y)
             for i in range(n):
-                x, bound = p[i], low[i]
-                low[i] = x if above[i] <= zero else bound
-            for i in range(n):
-                x, bound = p[i], high[i]
-                high[i] = x if above[i] >= zero else bound
+                x, value, lo, hi = p[i], above[i], low[i], high[i]
+                low[i] = x if value <= zero else lo
+                high[i] = x if value >= zero else hi
             moving = 0
             for i in range(n):
                 x, lo, hi = p[i], low[i], high[i]
@@ -270,6 +258,10 @@ def make_limit(dtype: type[np.floating[Any]]) -> Any:
                 p[i] = y
             if moving == 0:
                 break
+        if domains == 2:  # f' ∝ 1/(p + b/v) + 1/(p + b'/v')
+            v0, b0, v1, b1 = work[TERMS], work[TERMS + 1], work[TERMS + 2], work[TERMS + 3]
+            for i in range(n):
+                p[i] = -half * (b0[i] / v0[i] + b1[i] / v1[i])
         for i in range(n):
             x, end = p[i], state[i]
             x = one if end == two else x

@@ -23,6 +23,7 @@ import torch
 __all__ = ["share"]
 
 _Job = Callable[[], None]
+_TORCH_LIBRARIES = Path(torch.__file__).parent / "lib"
 _BODY = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 
 _lock = threading.Lock()
@@ -84,7 +85,10 @@ def _team() -> Any:
         return None
     try:
         maps = Path("/proc/self/maps").read_text()
-        paths = {line.split()[-1] for line in maps.splitlines() if "/libgomp" in line}
+        loaded = {line.split()[-1] for line in maps.splitlines() if "/libgomp" in line}
+        # Code that torch.compile has built may have brought the system's: torch's own comes first.
+        shipped = {path for path in loaded if Path(path).parent == _TORCH_LIBRARIES}
+        paths = shipped or loaded
         if len(paths) != 1:
             return None
         library = ctypes.CDLL(paths.pop())
