@@ -35,7 +35,7 @@ test-all: check  ## the slow tests too
 docs: setup  ## the documentation as a site, warnings as errors
 	$(RUN)sphinx-build --fail-on-warning --keep-going -q docs docs/_build/html
 
-bench: setup  ## speed of the solver; writes records under bench/records
+bench: setup  ## speed of the solver, a quarter of an hour; writes bench/records
 	$(RUN)python bench/solver.py
 
 evidence: setup  ## measures again what docs/mathematics states
