@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import threading
 import time
 import warnings
@@ -419,3 +421,25 @@ def test_a_range_that_the_team_did_not_run_is_run(lost: int) -> None:
     jobs = [threads._Range(lambda a, b: found.append((a, b)), k, k + 1) for k in range(2)]
     threads._by_team(Team, jobs)
     assert found == [(0, 1), (1, 2)]
+
+
+@needs_fork
+def test_a_fork_before_the_first_call_is_survived() -> None:
+    """The parent has used torch's team, and satisfice only in the child."""
+    script = (
+        "import os, signal, torch, satisfice\n"
+        "torch.set_num_threads(2)\n"
+        "torch.ones(2_000_000).add(1)\n"
+        "g = torch.ones(2, 20_000)\n"
+        "child = os.fork()\n"
+        "if child == 0:\n"
+        f"    signal.alarm({PATIENCE})\n"
+        "    satisfice.solver.sdg_update(g, g[0], g[0], beta=1.0, rate=0.1, seed=0, step=1)\n"
+        "    os._exit(0)\n"
+        "_, status = os.waitpid(child, 0)\n"
+        "raise SystemExit(status)\n"
+    )
+    done = subprocess.run(  # noqa: S603 - our own code
+        [sys.executable, "-W", "ignore", "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

@@ -304,3 +304,29 @@ def test_a_gamma_of_another_shape_is_refused() -> None:
     g = torch.ones(2, 3)
     with pytest.raises(ValueError, match=r"gamma must have shape \[3\] or be one number"):
         sdg_update(g, g[0], torch.ones(2), beta=1.0, rate=0.1, seed=0, step=1)
+
+
+def test_buffers_that_share_memory_are_refused() -> None:
+    g, buffer = torch.ones(2, 3), torch.zeros(3)
+    with pytest.raises(ValueError, match="out and gamma_out must not share memory"):
+        sdg_update(g, g[0], g[0], beta=1.0, rate=0.1, seed=0, step=1, out=buffer, gamma_out=buffer)
+
+
+@pytest.mark.parametrize("name", ["beta", "rate"])
+def test_numbers_are_single(name: str) -> None:
+    g = torch.ones(2, 3)
+    numbers: dict[str, Any] = {"beta": 1.0, "rate": 0.1, name: torch.ones(3)}
+    with pytest.raises(ValueError, match=f"{name} must be one number"):
+        sdg_update(g, g[0], g[0], seed=0, step=1, **numbers)
+
+
+def test_an_offset_past_the_counter_is_refused() -> None:
+    g = torch.ones(2, 3)
+    with pytest.raises(ValueError, match="offset="):
+        sdg_update(g, g[0], g[0], beta=1.0, rate=0.1, seed=0, step=1, offset=2**63 - 2)
+
+
+def test_tensors_on_two_devices_are_refused() -> None:
+    g = torch.ones(2, 3)
+    with pytest.raises(ValueError, match="penalty_gradient is on meta, gradients on cpu"):
+        sdg_update(g, g[0].to("meta"), g[0], beta=1.0, rate=0.1, seed=0, step=1)

@@ -1,5 +1,6 @@
 """The mathematics of SDG on tensors: no models, no autograd, no random state."""
 
+from satisfice.solver import threads  # noqa: F401 - it must know of every fork
 from satisfice.solver.blahut_arimoto import blahut_arimoto
 from satisfice.solver.candidates import CANDIDATES, candidates, ordered_mean, widened
 from satisfice.solver.distortion import PenaltyDistortion, penalty_distortion

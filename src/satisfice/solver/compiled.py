@@ -47,7 +47,9 @@ def compiled(
         for value in (beta, rate)
     ]
     variant = (candidates, iterations, draw, offset & 3)
-    run = _whole(variant, gradients.shape, gradients.stride(), gradients.dtype, gradients.device)
+    tensors = (gradients, penalty_gradient, gamma, out, gamma_out)
+    layout = [(tensor.shape, tensor.stride()) for tensor in tensors]
+    run = _whole(variant, *layout, gradients.dtype, gradients.device)
     return run(gradients, penalty_gradient, gamma, *scalars, counter, out, gamma_out)
 
 

@@ -1,8 +1,9 @@
 """The rule's whole pass over [E, P] in one loop over cache-sized blocks, in Numba.
 
-It computes what ``reference`` computes. Candidates, costs, γ and the update are equal to the bit:
-their sums run in the order of the domains, and nothing is contracted. Only p is reached by other
-instructions (a polynomial for exp, one division for four domains), and agrees to rounding.
+It computes what ``reference`` computes. Candidates, costs and γ are equal to the bit: their sums
+run in the order of the domains, and nothing is contracted. p is reached by other instructions (a
+polynomial for exp, one division for four domains) and agrees to rounding: a drawn update is equal
+to the bit where p falls on the same side of the draw, an expected one to rounding.
 """
 
 from __future__ import annotations

@@ -30,7 +30,6 @@ _lock = threading.Lock()
 _jobs: SimpleQueue[_Job] = SimpleQueue()
 _workers = 0
 _forked = False
-_forks_watched = False
 
 
 def share(work: Callable[[int, int], None], parts: int) -> None:
@@ -42,7 +41,6 @@ def share(work: Callable[[int, int], None], parts: int) -> None:
     if threads == 1:
         work(0, parts)
         return
-    _watch_forks()
     cuts = [parts * i // threads for i in range(threads + 1)]
     jobs = [_Range(work, cuts[i], cuts[i + 1]) for i in range(threads)]
     team = None if _forked else _team()
@@ -62,8 +60,7 @@ class _Range:
         self._work, self._first, self._last = work, first, last
         self.error: BaseException | None = None
         self.done = False
-        self._ended = threading.Lock()
-        self._ended.acquire()
+        self._ended = threading.Event()
 
     def __call__(self) -> None:
         try:
@@ -72,10 +69,10 @@ class _Range:
             self.error = error
         finally:
             self.done = True
-            self._ended.release()
+            self._ended.set()
 
     def wait(self) -> None:
-        self._ended.acquire()
+        self._ended.wait()
 
 
 @cache
@@ -117,8 +114,15 @@ def _by_threads(jobs: list[_Range]) -> None:
     for job in jobs[1:]:
         _jobs.put(job)
     jobs[0]()
+    interrupt: BaseException | None = None
     for job in jobs:
-        job.wait()
+        while not job.done:  # nobody returns while others still write
+            try:
+                job.wait()
+            except KeyboardInterrupt as error:
+                interrupt = error
+    if interrupt is not None:
+        raise interrupt
 
 
 def _ensure(count: int) -> None:
@@ -136,14 +140,13 @@ def _run(jobs: SimpleQueue[_Job]) -> None:
         jobs.get()()
 
 
-def _watch_forks() -> None:
-    global _forks_watched
-    if not _forks_watched:
-        _forks_watched = True
-        os.register_at_fork(after_in_child=_forget)
-
-
 def _forget() -> None:
     """Start anew in a forked child, which has the queue but not the threads."""
     global _jobs, _workers, _lock, _forked
     _jobs, _workers, _lock, _forked = SimpleQueue(), 0, threading.Lock(), True
+
+
+# At import, because a team is lost in a fork that comes before the first call, too. (A child that
+# imports satisfice only after the fork can't know; torch's own operations hang there as well.)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -58,7 +58,8 @@ def sdg_update(
     draw
         ``"sample"``: G₊ with probability p, else G₋. ``"expectation"``: p·G₊ + (1−p)·G₋.
     out, gamma_out
-        Where the update and the new γ are written, ``[P]``; new tensors if None.
+        Where the update and the new γ are written, ``[P]``; new tensors if None. ``gamma_out`` may
+        be ``gamma`` itself, but may not overlap it otherwise.
     backend
         ``"reference"``: plain PyTorch, in blocks that fit a cache. ``"numba"``: one fused kernel
         for the CPU. ``"compile"``: ``torch.compile`` of the reference. ``"auto"``: see
@@ -76,7 +77,6 @@ def sdg_update(
     one_of("draw", draw, DRAWS)
     check_iterations(iterations)
     check_counter(seed, step)
-    in_range("offset", offset, 0, 2**63 - 1)
     if gradients.dim() != 2 or not len(gradients):
         raise UserError(
             f"gradients must have shape [E, P] with E >= 1, not {list(gradients.shape)}."
@@ -86,6 +86,12 @@ def sdg_update(
             f"penalty_gradient must have shape [{gradients.shape[1]}], one value for each "
             f"coordinate of gradients, not {list(penalty_gradient.shape)}."
         )
+    in_range("offset", offset, 0, 2**63 - 1 - gradients.shape[1])
+    for name, value in (("penalty_gradient", penalty_gradient), ("gamma", gamma)):
+        if value.device != gradients.device:
+            raise UserError(
+                f"{name} is on {value.device}, gradients on {gradients.device}; move one of them."
+            )
     gradients, q = widened(gradients.detach()), widened(penalty_gradient.detach())
     shape, dtype = q.shape, gradients.dtype
     if gamma.shape not in (shape, torch.Size([]), torch.Size([1])):
@@ -93,8 +99,11 @@ def sdg_update(
             f"gamma must have shape {list(shape)} or be one number, not {list(gamma.shape)}."
         )
     gamma = gamma.detach().to(dtype).expand(shape)
+    beta, rate = _number("beta", beta), _number("rate", rate)
     update = _buffer("out", out, gradients)
     new_gamma = _buffer("gamma_out", gamma_out, gradients)
+    if update.untyped_storage().data_ptr() == new_gamma.untyped_storage().data_ptr() and len(q):
+        raise UserError("out and gamma_out must not share memory.")
     chosen = choose_backend(gradients.device, backend)
     if chosen == "numba":
         from satisfice.solver.fused_cpu import fused_cpu as run
@@ -160,6 +169,15 @@ def _say_once() -> None:
         "SDG's solver runs without Numba, many times slower: pip install 'satisfice[fast]'.",
         stacklevel=4,
     )
+
+
+def _number(name: str, value: float | Tensor) -> float | Tensor:
+    """Return one number, without a graph."""
+    if not isinstance(value, Tensor):
+        return value
+    if value.numel() != 1:
+        raise UserError(f"{name} must be one number, not shape {list(value.shape)}.")
+    return value.detach().reshape(())
 
 
 def _buffer(name: str, given: Tensor | None, gradients: Tensor) -> Tensor:
