@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from satisfice.results import provenance
 
@@ -53,3 +56,10 @@ def table(header: list[str], rows: list[list[str]]) -> str:
     """Return a Markdown table."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def slope(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Return the least-squares slope of log y against log x."""
+    x, y = torch.tensor(xs).double().log(), torch.tensor(ys).double().log()
+    x = x - x.mean()
+    return float((x * y).sum() / (x * x).sum())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 import torch
-from _record import rounded, table, write
+from _record import rounded, slope, table, write
 from torch import Tensor
 
 from satisfice import solver
@@ -60,13 +60,6 @@ def bias(
         draw="expectation",
     )
     return math.sqrt(deviation / norm)
-
-
-def slope(xs: list[float], ys: list[float]) -> float:
-    """Return the least-squares slope of log y against log x."""
-    x, y = torch.tensor(xs).double().log(), torch.tensor(ys).double().log()
-    x = x - x.mean()
-    return float((x * y).sum() / (x * x).sum())
 
 
 def disagreement(generator: torch.Generator) -> dict[str, list[float]]:

@@ -13,7 +13,7 @@ import math
 from typing import Any, NamedTuple
 
 import torch
-from _record import rounded, table, write
+from _record import rounded, slope, table, write
 from torch import Tensor
 
 from satisfice import solver
@@ -93,13 +93,6 @@ def simulate(case: Case, steps: int, *, runs: int, seed: int = SEED) -> Outcome:
     return Outcome(
         average, bound / math.sqrt(steps), mean_allowed, mean_squared, float(norm.mean())
     )
-
-
-def slope(xs: tuple[int, ...], ys: list[float]) -> float:
-    """Return the least-squares slope of log y against log x."""
-    x, y = torch.tensor(xs).double().log(), torch.tensor(ys).double().log()
-    x = x - x.mean()
-    return float((x * y).sum() / (x * x).sum())
 
 
 def main() -> None:

@@ -8,49 +8,37 @@ from functools import cache
 import torch
 from torch import Tensor
 
+from satisfice.solver.passes import Pass
 from satisfice.solver.philox import uniform_words
 from satisfice.solver.reference import reference
 
 __all__ = ["compiled"]
 
 
-def compiled(
-    gradients: Tensor,
-    penalty_gradient: Tensor,
-    gamma: Tensor,
-    *,
-    beta: float | Tensor,
-    rate: float | Tensor,
-    seed: int,
-    step: int,
-    offset: int,
-    candidates: str,
-    iterations: int | None,
-    draw: str,
-    out: Tensor,
-    gamma_out: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Fill ``out`` and ``gamma_out`` as ``sdg_update`` says; return deviation and norm.
+def compiled(given: Pass) -> tuple[Tensor, Tensor]:
+    """Run the compiled reference.
 
     What changes from step to step goes in as tensors, so that nothing is compiled twice but for
     another shape, dtype or device.
     """
     mask = 0xFFFFFFFF
-    first = offset >> 2
+    seed, first = given.seed, given.offset >> 2
+    device = given.gradients.device
     counter = torch.tensor(
-        [seed & mask, (seed >> 32) & mask, step & mask, first & mask, first >> 32],
+        [seed & mask, seed >> 32, given.step, first & mask, first >> 32],
         dtype=torch.int64,
-        device=gradients.device,
+        device=device,
     )
     scalars = [
-        torch.as_tensor(value, dtype=torch.float64, device=gradients.device)
-        for value in (beta, rate)
+        torch.as_tensor(value, dtype=torch.float64, device=device)
+        for value in (given.beta, given.rate)
     ]
-    variant = (candidates, iterations, draw, offset & 3)
-    tensors = (gradients, penalty_gradient, gamma, out, gamma_out)
-    layout = [(tensor.shape, tensor.stride()) for tensor in tensors]
-    run = _whole(variant, *layout, gradients.dtype, gradients.device)
-    return run(gradients, penalty_gradient, gamma, *scalars, counter, out, gamma_out)
+    read = (given.gradients, given.penalty_gradient, given.gamma)
+    written = (given.out, given.gamma_out)
+    variant = (given.candidates, given.iterations, given.draw, given.offset & 3)
+    layout = [(tensor.shape, tensor.stride()) for tensor in (*read, *written)]
+    run = _whole(variant, *layout, given.gradients.dtype, device)
+    return run(*read, *scalars, counter, *written)
 
 
 @cache

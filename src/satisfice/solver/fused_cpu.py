@@ -20,6 +20,7 @@ from torch import Tensor
 from satisfice.solver import threads
 from satisfice.solver.fused_probability import INNER, TERMS, make_iterations, make_limit
 from satisfice.solver.kernel_cache import keep_on_disk
+from satisfice.solver.passes import Pass
 
 __all__ = ["fused_cpu"]
 
@@ -33,27 +34,12 @@ _exact = numba.njit(**INNER)  # rounds as the reference does
 _sum = numba.njit(fastmath={"reassoc", "contract", "nsz"}, **INNER)
 
 
-def fused_cpu(
-    gradients: Tensor,
-    penalty_gradient: Tensor,
-    gamma: Tensor,
-    *,
-    beta: float | Tensor,
-    rate: float | Tensor,
-    seed: int,
-    step: int,
-    offset: int,
-    candidates: str,
-    iterations: int | None,
-    draw: str,
-    out: Tensor,
-    gamma_out: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Fill ``out`` and ``gamma_out`` as ``sdg_update`` says; return deviation and norm.
+def fused_cpu(given: Pass) -> tuple[Tensor, Tensor]:
+    """Run the fused kernel.
 
-    All tensors have one dtype and are on the CPU. Rows of ``gradients`` may lie apart; whatever
-    else is not contiguous is copied.
+    Rows of the gradients may lie apart; whatever else is not contiguous is copied.
     """
+    gradients = given.gradients
     domains, size = gradients.shape
     if size and gradients.stride(1) != 1:
         gradients = gradients.contiguous()
@@ -61,12 +47,11 @@ def fused_cpu(
     flat = gradients.as_strided(((domains - 1) * stride + size,), (1,))
     sums = torch.zeros((-(-size // _CHUNK), 2), dtype=torch.float64)
     real = np.float32 if gradients.dtype == torch.float32 else np.float64
-    kernel = _compiled(real, iterations is None)
-    written = [t.contiguous() for t in (out, gamma_out)]
-    read = [t.contiguous() for t in (flat, penalty_gradient, gamma)]
+    kernel = _compiled(real, given.iterations is None)
+    written = [t.contiguous() for t in (given.out, given.gamma_out)]
+    read = [t.contiguous() for t in (flat, given.penalty_gradient, given.gamma)]
     arrays = [t.numpy() for t in (*read, *written, sums)]
-    price, pace = real(float(beta)), real(float(rate))
-
+    beta, rate = real(float(given.beta)), real(float(given.rate))
     spare = _spare(domains, real)
 
     def work(first: int, last: int) -> None:
@@ -75,14 +60,14 @@ def fused_cpu(
         except IndexError:
             scratch = _scratch(domains, real)
         kernel(
-            arrays[0], stride, domains, *arrays[1:], first, last, price, pace,
-            candidates == "flip", iterations or 0, draw == "sample", np.uint64(seed), step, offset,
-            *scratch,
+            arrays[0], stride, domains, *arrays[1:], first, last, beta, rate,
+            given.candidates == "flip", given.iterations or 0, given.draw == "sample",
+            np.uint64(given.seed), given.step, given.offset, *scratch,
         )  # fmt: skip
         spare.append(scratch)
 
     threads.share(work, len(sums))
-    for target, result in zip((out, gamma_out), written, strict=True):
+    for target, result in zip((given.out, given.gamma_out), written, strict=True):
         if target is not result:
             target.copy_(result)
     deviation, norm = sums.sum(0).unbind()

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from satisfice.solver.candidates import candidates as make_candidates
 from satisfice.solver.gamma import cost_magnitude
+from satisfice.solver.passes import Pass
 from satisfice.solver.philox import uniform_range
 from satisfice.solver.two_candidates import log_odds_shifts, probability
 
@@ -49,41 +50,26 @@ def reference(
     return update, gamma, deviation, norm
 
 
-def reference_in_blocks(
-    gradients: Tensor,
-    penalty_gradient: Tensor,
-    gamma: Tensor,
-    *,
-    beta: float | Tensor,
-    rate: float | Tensor,
-    seed: int,
-    step: int,
-    offset: int,
-    candidates: str,
-    iterations: int | None,
-    draw: str,
-    out: Tensor,
-    gamma_out: Tensor,
-) -> tuple[Tensor, Tensor]:
-    """Fill ``out`` and ``gamma_out`` block by block; return deviation and norm."""
-    size, device = gradients.shape[1], gradients.device
+def reference_in_blocks(given: Pass) -> tuple[Tensor, Tensor]:
+    """Run the reference block by block."""
+    size, device = given.gradients.shape[1], given.gradients.device
     sums = torch.zeros(2, dtype=torch.float64, device=device)
     for part in _blocks(size, device):
         uniform = None
-        if draw == "sample":
-            length = part.stop - part.start
-            uniform = uniform_range(seed, step, offset + part.start, length, device=device)
+        if given.draw == "sample":
+            start, length = given.offset + part.start, part.stop - part.start
+            uniform = uniform_range(given.seed, given.step, start, length, device=device)
         update, new_gamma, deviation, norm = reference(
-            gradients[:, part],
-            penalty_gradient[part],
-            gamma[part],
+            given.gradients[:, part],
+            given.penalty_gradient[part],
+            given.gamma[part],
             uniform,
-            beta=beta,
-            rate=rate,
-            candidates=candidates,
-            iterations=iterations,
+            beta=given.beta,
+            rate=given.rate,
+            candidates=given.candidates,
+            iterations=given.iterations,
         )
-        out[part], gamma_out[part] = update, new_gamma
+        given.out[part], given.gamma_out[part] = update, new_gamma
         sums = sums + torch.stack([deviation, norm])
     return sums[0], sums[1]
 

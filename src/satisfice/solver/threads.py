@@ -54,13 +54,12 @@ def share(work: Callable[[int, int], None], parts: int) -> None:
 
 
 class _Range:
-    """One range of a call, whether it is done, and what went wrong."""
+    """One range of a call, whether it has ended, and what went wrong."""
 
     def __init__(self, work: Callable[[int, int], None], first: int, last: int) -> None:
         self._work, self._first, self._last = work, first, last
         self.error: BaseException | None = None
-        self.done = False
-        self._ended = threading.Event()
+        self.ended = threading.Event()
 
     def __call__(self) -> None:
         try:
@@ -68,11 +67,7 @@ class _Range:
         except BaseException as error:  # raised again where the call was made
             self.error = error
         finally:
-            self.done = True
-            self._ended.set()
-
-    def wait(self) -> None:
-        self._ended.wait()
+            self.ended.set()
 
 
 @cache
@@ -105,7 +100,7 @@ def _by_team(team: Any, jobs: list[_Range]) -> None:
 
     team.GOMP_parallel(_BODY(body), None, len(jobs), 0)
     for job in jobs:  # an interrupt may have come between taking a job and doing it
-        if not job.done:
+        if not job.ended.is_set():
             job()
 
 
@@ -116,9 +111,9 @@ def _by_threads(jobs: list[_Range]) -> None:
     jobs[0]()
     interrupt: BaseException | None = None
     for job in jobs:
-        while not job.done:  # nobody returns while others still write
+        while not job.ended.is_set():  # nobody returns while others still write
             try:
-                job.wait()
+                job.ended.wait()
             except KeyboardInterrupt as error:
                 interrupt = error
     if interrupt is not None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from satisfice.errors import UserError, in_range, one_of
 from satisfice.solver.candidates import CANDIDATES, widened
+from satisfice.solver.passes import Pass
 from satisfice.solver.philox import check_counter
 from satisfice.solver.reference import reference_in_blocks
 from satisfice.solver.two_candidates import check_iterations
@@ -112,19 +113,21 @@ def sdg_update(
     else:
         run = reference_in_blocks
     deviation, norm = run(
-        gradients,
-        q.to(dtype),
-        gamma,
-        beta=beta,
-        rate=rate,
-        seed=seed,
-        step=step,
-        offset=offset,
-        candidates=candidates,
-        iterations=iterations,
-        draw=draw,
-        out=update,
-        gamma_out=new_gamma,
+        Pass(
+            gradients,
+            q.to(dtype),
+            gamma,
+            beta=beta,
+            rate=rate,
+            seed=seed,
+            step=step,
+            offset=offset,
+            candidates=candidates,
+            iterations=iterations,
+            draw=draw,
+            out=update,
+            gamma_out=new_gamma,
+        )
     )
     return update, new_gamma, deviation, norm
 
