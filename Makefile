@@ -37,6 +37,7 @@ docs: setup  ## the documentation as a site, warnings as errors
 
 bench: setup  ## speed of the solver, a quarter of an hour; writes bench/records
 	$(RUN)python bench/solver.py
+	$(RUN)python bench/threads.py
 
 evidence: setup  ## measures again what docs/mathematics states
 	for script in docs/evidence/[a-z]*.py; do $(RUN)python $$script || exit 1; done
